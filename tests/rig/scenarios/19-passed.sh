@@ -22,6 +22,14 @@ retry 20 generic scsi_debug >/dev/null || fail "no disk of scsi_debug"
 debug=$(generic scsi_debug)
 kernel_disk=/dev/$(ls "/sys/class/scsi_generic/${debug##*/}/device/block")
 drive=$(generic "QEMU CD-ROM") || drive=
+
+say "a disk that this machine has mounted is refused"
+mkdir -p /mnt/t
+mkfs.ext4 -q "$kernel_disk" && mount "$kernel_disk" /mnt/t || fail "ext4 on the disk itself"
+timeout 10 "$TARN" serve "scsi:$debug" --listen 127.0.0.1:3263 --state "$home/refused" >refused 2>&1
+grep -q "this host itself has it" refused || { cat refused; fail "a mounted disk is served"; }
+umount /mnt/t || fail "umount"
+
 cat >tarn.toml <<END
 [server]
 state = "$home/state"
@@ -46,6 +54,7 @@ export TARN_SOCKET=$home/tarn.sock
 trap 'cat tarn.out; umount /mnt/t 2>/dev/null; kill $tarn; kill -KILL $tgtd' EXIT
 retry 60 listens 3263 || fail "no Tarn"
 "$TARN" lun list
+mount "$kernel_disk" /mnt/t 2>/dev/null && fail "what is served can be mounted"
 
 say "one disk by two nodes"
 { cat tarn.toml; printf '[[lun]]\nid = "twice"\nstore = "%s"\n' "$kernel_disk"; } >twice.toml
@@ -97,7 +106,7 @@ attentions "${tapes[0]}" >/dev/null
 
 say "a disk of this machine: file system, the same data below"
 disk=/dev/$(of 0 block | head -n1)
-mkfs.ext4 -q "$disk" && mkdir -p /mnt/t && mount "$disk" /mnt/t && cp in/data /mnt/t && umount /mnt/t || fail "ext4"
+mkfs.ext4 -q "$disk" && mount "$disk" /mnt/t && cp in/data /mnt/t && umount /mnt/t || fail "ext4"
 for node in "$kernel_disk" "$disk"; do dd if="$node" bs=1M iflag=direct status=none | sha256sum; done | uniq | wc -l | grep -qx 1 || fail "other data than below"
 say "identity is Tarn's, pages are the device's"
 sg_inq "$disk" | grep -q scsi_debug || fail "INQUIRY is not of the device"

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use reactor::sg::{self, Answer, Transfer};
 use rustix::fs::{Mode, OFlags, fstat, major, minor, open};
+use rustix::io::Errno;
 use store::IoFailure;
 
 use super::options::ScsiFailure;
@@ -38,6 +39,8 @@ const DRIVER_SENSE: u16 = 0x08;
 #[derive(Debug)]
 pub(super) struct Node {
     file: File,
+    /// The node of the disk or drive, by which nobody else of this host has it.
+    _claim: Option<File>,
 }
 
 impl AsFd for Node {
@@ -46,19 +49,35 @@ impl AsFd for Node {
     }
 }
 
-/// The name of the generic node of a device with these numbers, as the kernel has it below `/sys`, and its own.
-fn generic_of(sys: &Path, kind: &str, numbers: (u32, u32)) -> io::Result<(String, String)> {
-    let (major, minor) = numbers;
-    let device = sys.join(format!("dev/{kind}/{major}:{minor}/device"));
-    let mut nodes = fs::read_dir(device.join("scsi_generic"))?;
-    let node = nodes.next().ok_or(ErrorKind::NotFound)??;
-    let name = node.file_name().to_string_lossy().into_owned();
-    let own = fs::read_to_string(node.path().join("dev"))?;
-    Ok((name, own.trim().to_owned()))
+/// The nodes of a device.
+#[derive(Debug, PartialEq)]
+struct Nodes {
+    /// That of the generic driver, and its numbers as the kernel writes them.
+    generic: (PathBuf, String),
+    /// That of the driver of disks or drives, if it is one.
+    block: Option<PathBuf>,
 }
 
-/// The generic node of what a path names.
-fn find(path: &Path) -> Result<(PathBuf, String), ScsiFailure> {
+/// The nodes of a device with these numbers, as the kernel has it below `/sys`.
+fn nodes_of(sys: &Path, kind: &str, numbers: (u32, u32)) -> io::Result<Nodes> {
+    let (major, minor) = numbers;
+    let device = sys.join(format!("dev/{kind}/{major}:{minor}/device"));
+    let first = |driver| fs::read_dir(device.join(driver))?.next().transpose();
+    let node = first("scsi_generic")?.ok_or(ErrorKind::NotFound)?;
+    let own = fs::read_to_string(node.path().join("dev"))?;
+    let in_dev = |node: fs::DirEntry| Path::new("/dev").join(node.file_name());
+    let block = match first("block") {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        found => found.ok().flatten().map(in_dev),
+    };
+    Ok(Nodes {
+        generic: (in_dev(node), own.trim().to_owned()),
+        block,
+    })
+}
+
+/// The nodes of what a path names.
+fn find(path: &Path) -> Result<Nodes, ScsiFailure> {
     let metadata = fs::metadata(path).map_err(ScsiFailure::Unreachable)?;
     let kind = match metadata.file_type() {
         kind if kind.is_char_device() => "char",
@@ -66,27 +85,40 @@ fn find(path: &Path) -> Result<(PathBuf, String), ScsiFailure> {
         _ => return Err(ScsiFailure::NoDevice),
     };
     let numbers = (major(metadata.rdev()), minor(metadata.rdev()));
-    let found = generic_of(Path::new("/sys"), kind, numbers);
-    let (name, own) = found.map_err(|error| match error.kind() == ErrorKind::NotFound {
+    let found = nodes_of(Path::new("/sys"), kind, numbers);
+    found.map_err(|error| match error.kind() == ErrorKind::NotFound {
         true => ScsiFailure::NoScsi,
         false => ScsiFailure::Unreachable(error),
+    })
+}
+
+fn open_node(node: &Path, flags: OFlags) -> Result<File, ScsiFailure> {
+    let flags = flags | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = open(node, flags, Mode::empty()).map_err(|errno| match errno {
+        Errno::BUSY if flags.contains(OFlags::EXCL) => ScsiFailure::InUse,
+        errno => ScsiFailure::Open {
+            node: node.to_owned(),
+            source: errno.into(),
+        },
     })?;
-    Ok((Path::new("/dev").join(name), own))
+    Ok(file.into())
 }
 
 impl Node {
     /// Opens the generic node of what a path names.
     pub(super) fn open(path: &Path) -> Result<Self, ScsiFailure> {
-        let (node, own) = find(path)?;
-        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = open(&node, flags, Mode::empty()).map_err(|error| ScsiFailure::Open {
-            node: node.clone(),
-            source: error.into(),
-        })?;
+        let nodes = find(path)?;
+        let (node, own) = nodes.generic;
+        let file = open_node(&node, OFlags::RDWR)?;
+        let claim = |node: PathBuf| open_node(&node, OFlags::RDONLY | OFlags::EXCL);
+        let claim = nodes.block.map(claim).transpose()?;
         let state = fstat(&file).map_err(|error| ScsiFailure::Unreachable(error.into()))?;
         let opened = format!("{}:{}", major(state.st_rdev), minor(state.st_rdev));
         match opened == own {
-            true => Ok(Self { file: file.into() }),
+            true => Ok(Self {
+                file,
+                _claim: claim,
+            }),
             false => Err(ScsiFailure::NoScsi),
         }
     }
@@ -201,17 +233,23 @@ mod tests {
         let device = sys.join("devices/host2/2:0:0:0");
         fs::create_dir_all(device.join("scsi_generic/sg3")).unwrap();
         fs::write(device.join("scsi_generic/sg3/dev"), "21:3\n").unwrap();
+        let mut nodes = Nodes {
+            generic: ("/dev/sg3".into(), "21:3".to_owned()),
+            block: None,
+        };
         for (kind, numbers) in [("char", (9, 0)), ("char", (21, 3)), ("block", (11, 0))] {
             let (major, minor) = numbers;
             let class = sys.join(format!("dev/{kind}/{major}:{minor}"));
             fs::create_dir_all(&class).unwrap();
             symlink(&device, class.join("device")).unwrap();
-            let found = generic_of(sys, kind, numbers).unwrap();
-            assert_eq!(found, ("sg3".to_owned(), "21:3".to_owned()));
+            assert_eq!(nodes_of(sys, kind, numbers).unwrap(), nodes);
         }
+        fs::create_dir_all(device.join("block/sr0")).unwrap();
+        nodes.block = Some("/dev/sr0".into());
+        assert_eq!(nodes_of(sys, "block", (11, 0)).unwrap(), nodes);
         // A partition, and what is no SCSI device.
         fs::create_dir_all(sys.join("dev/block/8:1")).unwrap();
-        let error = generic_of(sys, "block", (8, 1)).unwrap_err();
+        let error = nodes_of(sys, "block", (8, 1)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound);
         fs::remove_dir_all(sys).unwrap();
     }

@@ -45,6 +45,11 @@ pub enum ScsiFailure {
         /// Why.
         source: io::Error,
     },
+    /// This host has the disk or drive.
+    #[error(
+        "this host itself has it, or another program: unmount it, or take it out of its array or volume"
+    )]
+    InUse,
     /// It does not answer.
     #[error("{}; check its power and its cables", words(.0))]
     Silent(io::Error),
