@@ -26,7 +26,7 @@ drive=$(generic "QEMU CD-ROM") || drive=
 say "a disk that this machine has mounted is refused"
 mkdir -p /mnt/t
 mkfs.ext4 -q "$kernel_disk" && mount "$kernel_disk" /mnt/t || fail "ext4 on the disk itself"
-timeout 10 "$TARN" serve "scsi:$debug" --listen 127.0.0.1:3263 --state "$home/refused" >refused 2>&1
+timeout 10 "$TARN" serve "scsi:$debug" --listen 127.0.0.1:3263 --state "$home/other" >refused 2>&1
 grep -q "this host itself has it" refused || { cat refused; fail "a mounted disk is served"; }
 umount /mnt/t || fail "umount"
 
