@@ -321,9 +321,7 @@ impl SessionPort {
         let Incoming::Data { place, have, .. } = self.incoming else {
             return None;
         };
-        if !self.held.is_empty() {
-            return None;
-        }
+        debug_assert!(self.held.is_empty(), "what was held comes before");
         let lent = Incoming::Lent { place };
         let Incoming::Data { buffer, .. } = std::mem::replace(&mut self.incoming, lent) else {
             return None;

@@ -1,7 +1,10 @@
 //! Sequences of clients, on one core.
 
 mod bench;
+mod handshakes;
+mod raw;
 mod tls;
+mod work;
 
 use std::time::Duration;
 
@@ -10,7 +13,6 @@ use engine::testing::disk::{Take, capabilities};
 use proptest::prelude::*;
 use store::{Capabilities, IoFailure};
 
-use super::sessions::nbd_port;
 use crate::{CommandId, SendEnd};
 use bench::*;
 
@@ -58,9 +60,8 @@ fn no_more_requests_are_under_way_than_may_be() {
     assert!(bench.completions(line, &mut client).is_empty());
     let mut done = 0;
     while bench.disk.has_pending() {
-        let key = bench.engine.sessions().next().unwrap().0;
-        let port = nbd_port(&mut bench.engine, key).unwrap();
-        assert!(port.under_way() <= DEPTH, "{}", port.under_way());
+        let under_way = bench.port().under_way();
+        assert!(under_way <= DEPTH, "{under_way}");
         bench.finish_pending();
         done += bench.completions(line, &mut client).len();
     }
@@ -78,10 +79,6 @@ fn a_larger_limit_is_used_at_once() {
         client.submit(read(tag, 0, 512)).unwrap();
     }
     assert!(bench.completions(line, &mut client).is_empty());
-    let under_way = |bench: &mut Bench| {
-        let key = bench.engine.sessions().next().unwrap().0;
-        nbd_port(&mut bench.engine, key).unwrap().under_way()
-    };
     assert_eq!(under_way(&mut bench), DEPTH);
     bench.engine.set_limits(&engine::Limits {
         queue_depth: DEPTH + 2,
@@ -155,20 +152,8 @@ fn a_client_that_says_goodbye_gets_its_answers_first() {
     bench.end_all();
 }
 
-/// A READ as it is on the wire.
-fn wire_read(flags: u16, cookie: u64, length: u32) -> Vec<u8> {
-    let mut bytes = 0x2560_9513_u32.to_be_bytes().to_vec();
-    bytes.extend(flags.to_be_bytes());
-    bytes.extend(0_u16.to_be_bytes());
-    bytes.extend(cookie.to_be_bytes());
-    bytes.extend(0_u64.to_be_bytes());
-    bytes.extend(length.to_be_bytes());
-    bytes
-}
-
 fn under_way(bench: &mut Bench) -> u32 {
-    let key = bench.engine.sessions().next().unwrap().0;
-    nbd_port(&mut bench.engine, key).unwrap().under_way()
+    bench.port().under_way()
 }
 
 #[test]
@@ -179,7 +164,7 @@ fn nothing_is_begun_after_the_goodbye() {
     client.submit(read(1, 0, 4096)).unwrap();
     client.disconnect();
     bench.transmit(line, &mut client);
-    bench.send(line, &wire_read(0, 2, 4096));
+    bench.send(line, &header(0, 0, 2, (0, 4096)));
     assert_eq!(under_way(&mut bench), 1);
     bench.finish_pending();
     bench.end_all();
@@ -191,8 +176,8 @@ fn nothing_is_begun_beside_a_long_read_in_one_piece() {
     let mut bench = Bench::new();
     let (line, _) = bench.ready();
     bench.disk.take(Take::Pending);
-    bench.send(line, &wire_read(DONT_FRAGMENT, 1, 5 << 20));
-    bench.send(line, &wire_read(0, 2, 4096));
+    bench.send(line, &header(DONT_FRAGMENT, 0, 1, (0, 5 << 20)));
+    bench.send(line, &header(0, 0, 2, (0, 4096)));
     assert_eq!(under_way(&mut bench), 1);
     while bench.disk.has_pending() {
         bench.finish_pending();
@@ -319,9 +304,8 @@ fn who_does_not_read_is_not_read_from() {
             break;
         }
     }
-    let key = bench.engine.sessions().next().unwrap().0;
-    let port = nbd_port(&mut bench.engine, key).unwrap();
-    assert!(port.unsent_bytes() < 16 << 20, "{}", port.unsent_bytes());
+    let unsent_bytes = bench.port().unsent_bytes();
+    assert!(unsent_bytes < 16 << 20, "{unsent_bytes}");
     bench.end(line).is_silent = false;
     let done = bench.completions(line, &mut client);
     assert_eq!(done.len(), sent);
@@ -425,8 +409,7 @@ fn no_more_is_written_at_once_than_may_be_unsent() {
     }
     // A request of 4 MiB is two commands, and one of them is under way.
     assert!(bench.completions(line, &mut client).is_empty());
-    let key = bench.engine.sessions().next().unwrap().0;
-    assert_eq!(nbd_port(&mut bench.engine, key).unwrap().under_way(), 1);
+    assert_eq!(under_way(&mut bench), 1);
     let mut done = 0;
     while bench.disk.has_pending() {
         bench.finish_pending();
@@ -445,8 +428,7 @@ fn no_more_is_read_at_once_than_may_be_unsent() {
         client.submit(read(tag, 0, 6 << 20)).unwrap();
     }
     assert!(bench.completions(line, &mut client).is_empty());
-    let key = bench.engine.sessions().next().unwrap().0;
-    assert_eq!(nbd_port(&mut bench.engine, key).unwrap().under_way(), 2);
+    assert_eq!(under_way(&mut bench), 2);
     let mut done = 0;
     while bench.disk.has_pending() {
         bench.finish_pending();
@@ -491,26 +473,19 @@ fn a_handshake_has_a_deadline_as_a_whole() {
 /// Spec: NBD protocol, NBD_OPT_LIST and NBD_OPT_ABORT.
 #[test]
 fn a_client_may_ask_what_there_is_and_leave() {
-    let option = |number: u8| {
-        [
-            &[0, 0, 0, 3][..],
-            b"IHAVEOPT",
-            &[0, 0, 0, number, 0, 0, 0, 0],
-        ]
-        .concat()
-    };
+    let list = [&[0, 0, 0, 3], &option(3, b"")[..]].concat();
     for is_there in [true, false] {
         let mut bench = Bench::new();
         let line = bench.connect();
         bench.heard(line);
-        bench.send(line, &option(3));
+        bench.send(line, &list);
         let heard = bench.heard(line);
         // The name is in the first of two replies.
         assert_eq!(heard.len(), 20 + 8 + 20);
         assert_eq!(&heard[12..28], b"\0\0\0\x02\0\0\0\x08\0\0\0\x04disk");
         assert!(!bench.is_shut(line));
         bench.end(line).is_silent = true;
-        bench.send(line, &option(2)[4..]);
+        bench.send(line, &option(2, b""));
         assert!(!bench.is_shut(line), "the answer comes first");
         bench.end(line).is_silent = false;
         bench.end(line).is_gone = !is_there;
@@ -538,42 +513,12 @@ fn sessions_take_places_and_give_them_back() {
     let mut bench = Bench::with(2);
     let (first, _) = bench.ready();
     let _second = bench.ready();
-    let third = bench.connect();
-    let name = [0, 0, 0, 4, b'd', b'i', b's', b'k', 0, 0];
-    let go = [
-        &[0, 0, 0, 3][..],
-        b"IHAVEOPT",
-        &[0, 0, 0, 7, 0, 0, 0, 10],
-        &name,
-    ];
-    bench.send(third, &go.concat());
+    bench.raw(false, b"");
     let failed = &bench.engine.carrier.lines.failed;
     assert_eq!(failed, &["there are as many sessions as there may be"]);
     bench.end(first).is_gone = true;
     bench.settle();
     bench.ready();
-    bench.end_all();
-}
-
-#[test]
-fn an_export_that_is_another_unit_by_the_end_of_its_handshake_is_refused() {
-    let mut bench = Bench::new();
-    let line = bench.connect();
-    bench.end(line).is_silent = true;
-    let name = [0, 0, 0, 4, b'd', b'i', b's', b'k', 0, 0];
-    let go = [
-        &[0, 0, 0, 3][..],
-        b"IHAVEOPT",
-        &[0, 0, 0, 7, 0, 0, 0, 10],
-        &name,
-    ];
-    bench.send(line, &go.concat());
-    bench.replace_unit();
-    bench.end(line).is_silent = false;
-    bench.settle();
-    assert!(bench.is_shut(line));
-    let failed = &bench.engine.carrier.lines.failed;
-    assert_eq!(failed.len(), 1, "{failed:?}");
     bench.end_all();
 }
 

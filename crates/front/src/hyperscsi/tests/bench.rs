@@ -26,7 +26,9 @@ use super::super::{
 };
 use crate::iscsi::{self, FrontSettings, Holding};
 use crate::testing::{Lines, Mail, NoHooks, TestLine};
-use crate::{Asker, Authorization, Policy, Station, VisibleTarget};
+use crate::{
+    Asker, Authorization, OtherSessions, Others as _, Policy, Station, VisibleTarget, nbd,
+};
 
 pub(super) const BEGIN: Duration = Duration::from_secs(100);
 pub(super) const DEPTH: u32 = 4;
@@ -154,6 +156,7 @@ pub(super) struct Bench {
     pub(super) is_stuck: bool,
     /// Where clients log in from now on.
     pub(super) next_place: u8,
+    nbd: nbd::Sessions<Outside>,
     entropy: Entropy,
     steps: u32,
 }
@@ -217,6 +220,7 @@ impl Bench {
             now: BEGIN,
             is_stuck: false,
             next_place: 0,
+            nbd: nbd::Sessions::new(nbd::SessionSettings { queue_depth: DEPTH }, None),
             entropy: Entropy::new(&[4; 32]),
             steps: 0,
         }
@@ -425,7 +429,8 @@ impl Bench {
             self.engine.handle_memory();
             self.carry_engine();
             while let Some((session, _)) = self.engine.poll_ready() {
-                self.hyperscsi.note_ready(session);
+                let (mut sessions, engine) = self.sessions();
+                sessions.note_ready(engine, session);
             }
             self.hyperscsi.flush(&mut self.engine);
             is_carried |= !self.is_stuck && self.carry_out();
@@ -456,6 +461,15 @@ impl Bench {
         is_carried
     }
 
+    /// Takes what the engine has, as a core does that has sessions of all transports.
+    const fn sessions(&mut self) -> (OtherSessions<'_, Outside>, &mut Engine<Outside>) {
+        let sessions = OtherSessions {
+            nbd: &mut self.nbd,
+            hyperscsi: &mut self.hyperscsi,
+        };
+        (sessions, &mut self.engine)
+    }
+
     fn carry_engine(&mut self) {
         loop {
             self.engine.start_waiting();
@@ -463,10 +477,11 @@ impl Bench {
                 let engine::Report::SessionOver { session, .. } = report else {
                     panic!("{report:?}");
                 };
-                let port = session.port.hyperscsi().unwrap();
-                self.hyperscsi.handle_over(&mut self.engine, port);
+                let (mut sessions, engine) = self.sessions();
+                sessions.handle_over(engine, session.port);
             } else if let Some(session) = self.engine.poll_eventful() {
-                self.hyperscsi.handle_events(&mut self.engine, session);
+                let (mut sessions, engine) = self.sessions();
+                sessions.handle_events(engine, session);
             } else {
                 return;
             }

@@ -1,7 +1,8 @@
 //! One core with its handshakes, sessions and a unit, and clients that are those of the crate `nbd`.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -19,11 +20,15 @@ use memory::Pool;
 use scsi::Owner;
 use store::Capabilities;
 
-use super::super::{Front, FrontSettings, LineKey, SessionSettings, Sessions, TlsConfig};
+use super::super::sessions::nbd_port;
+use super::super::{
+    Front, FrontSettings, LineKey, SessionPort, SessionSettings, Sessions, TlsConfig,
+};
 use crate::iscsi::{self, FrontSettings as LoginSettings, Holding};
 use crate::testing::{LineKey as AnyKey, Mail, NoHooks, TestLine, UnderWay};
 use crate::{
-    Asker, Authorization, ExportAsker, Others as _, Policy, SendEnd, VisibleExport, VisibleTarget,
+    Asker, Authorization, ExportAsker, OtherSessions, Others as _, Policy, SendEnd, VisibleExport,
+    VisibleTarget, hyperscsi,
 };
 
 pub(super) const BEGIN: Duration = Duration::from_secs(100);
@@ -35,15 +40,6 @@ const STEPS_MAX: u32 = 10_000_000;
 
 type Outside = outside::Outside<NoHooks>;
 
-fn line(number: usize) -> TestLine {
-    TestLine {
-        number,
-        peer: SocketAddr::from(([10, 0, 1, 1], u16::try_from(number).unwrap())),
-        portal: SocketAddr::from(([10, 0, 0, 2], 10_809)),
-        has_had_all: true,
-    }
-}
-
 /// A client and its connection.
 #[derive(Debug, Default)]
 pub(super) struct End {
@@ -54,10 +50,31 @@ pub(super) struct End {
     pub(super) heard: Vec<u8>,
 }
 
+/// How a line is received from.
+#[derive(Debug, Eq, PartialEq)]
+pub(super) enum Wants {
+    Nothing,
+    /// What is there, up to so many bytes.
+    Chunk(usize),
+    /// Exactly this range of a buffer.
+    Exact(Range<usize>),
+}
+
 #[derive(Debug)]
 pub(super) struct Everybody {
-    unit: UnitIndex,
+    exports: Vec<VisibleExport>,
     tls: Option<TlsConfig>,
+}
+
+/// A unit as an export.
+pub(super) fn export(name: &str, unit: UnitIndex, read_only: bool) -> VisibleExport {
+    let lun = VisibleLun {
+        lun: 0,
+        unit,
+        read_only,
+    };
+    let name = name.to_owned();
+    VisibleExport { name, lun }
 }
 
 impl Policy for Everybody {
@@ -78,15 +95,7 @@ impl Policy for Everybody {
     }
 
     fn exports(&self, _: &ExportAsker<'_>) -> Vec<VisibleExport> {
-        let lun = VisibleLun {
-            lun: 0,
-            unit: self.unit,
-            read_only: false,
-        };
-        vec![VisibleExport {
-            name: "disk".to_owned(),
-            lun,
-        }]
+        self.exports.clone()
     }
 
     fn tls(&self, _: &str) -> Option<TlsConfig> {
@@ -104,6 +113,11 @@ pub(super) struct Bench {
     pub(super) chunks: Pool,
     /// The most bytes that one receive into a chunk brings.
     pub(super) piece_len: usize,
+    /// Where clients come from.
+    pub(super) address: IpAddr,
+    /// They acknowledge all at once.
+    pub(super) has_had_all: bool,
+    hyperscsi: hyperscsi::Sessions<Outside>,
     steps: u32,
 }
 
@@ -119,6 +133,17 @@ impl Bench {
 
     /// With a store that can this.
     pub(super) fn of(capabilities: &Capabilities, many: usize) -> Self {
+        Self::on(Disk::new(capabilities), capabilities, many)
+    }
+
+    /// With a store that may lose what it has answered.
+    pub(super) fn forgetful() -> Self {
+        let disk = Disk::new(&capabilities());
+        disk.set_lost(0);
+        Self::on(disk, &capabilities(), 8)
+    }
+
+    fn on(disk: Disk, capabilities: &Capabilities, many: usize) -> Self {
         let settings = engine::Settings {
             core: 0,
             cores: 1,
@@ -130,7 +155,6 @@ impl Bench {
         let pool = Pool::new(64 << 20).unwrap();
         let mut engine = Engine::new(settings, pool, Outside::default());
         engine.begin_turn(BEGIN);
-        let disk = Disk::new(capabilities);
         let owner = Owner::new(profile(capabilities.clone()), None).unwrap();
         engine.add_unit(owner, None, disk.store());
         let holding = Holding::new(usize::MAX);
@@ -151,11 +175,18 @@ impl Bench {
             login_timeout: TIMEOUT,
         };
         let policy: Arc<dyn Policy> = Arc::new(Everybody {
-            unit: UNIT,
+            exports: vec![export("disk", UNIT, false)],
             tls: None,
         });
         let front = Front::new(&settings, Arc::clone(&policy));
         let settings = SessionSettings { queue_depth: DEPTH };
+        let of_hyperscsi = hyperscsi::SessionSettings {
+            core: 0,
+            cores: 1,
+            queue_depth: DEPTH,
+            sessions_max: many,
+            per_host_max: many,
+        };
         Self {
             engine,
             nbd: Sessions::new(settings, Some(front)),
@@ -164,32 +195,49 @@ impl Bench {
             disk,
             chunks: Pool::new(0).unwrap(),
             piece_len: usize::MAX,
+            address: [10, 0, 1, 1].into(),
+            has_had_all: true,
+            hyperscsi: hyperscsi::Sessions::new(of_hyperscsi, &[0; 32], None),
             steps: 0,
         }
     }
 
-    /// From now on the export is another unit, with other blocks.
-    pub(super) fn replace_unit(&mut self) {
-        let other = Capabilities {
-            block_bytes: 4096,
-            ..capabilities()
-        };
+    /// One more unit, with a store that can this.
+    pub(super) fn add_unit(&mut self, other: &Capabilities) -> UnitIndex {
         let owner = Owner::new(profile(other.clone()), None).unwrap();
-        let unit = self.engine.add_unit(owner, None, Disk::new(&other).store());
+        self.engine.add_unit(owner, None, Disk::new(other).store())
+    }
+
+    /// From now on the export is another unit.
+    pub(super) fn replace_unit(&mut self, other: &Capabilities) {
+        let unit = self.add_unit(other);
         self.set_policy(unit, None);
+    }
+
+    /// From now on these are the exports.
+    pub(super) fn set_exports(&mut self, exports: Vec<VisibleExport>) {
+        let front = self.nbd.front.as_mut().unwrap();
+        front.set_policy(Arc::new(Everybody { exports, tls: None }));
     }
 
     /// From now on this is the unit, and clients have to begin TLS where there is any.
     pub(super) fn set_policy(&mut self, unit: UnitIndex, tls: Option<TlsConfig>) {
+        let exports = vec![export("disk", unit, false)];
         let front = self.nbd.front.as_mut().unwrap();
-        front.set_policy(Arc::new(Everybody { unit, tls }));
+        front.set_policy(Arc::new(Everybody { exports, tls }));
     }
 
     pub(super) fn connect(&mut self) -> usize {
         let number = self.ends.len();
         self.ends.push(End::default());
         let front = self.nbd.front.as_mut().unwrap();
-        front.accept(&mut self.engine, line(number), "service".into());
+        let line = TestLine {
+            number,
+            peer: SocketAddr::from((self.address, u16::try_from(number).unwrap())),
+            portal: SocketAddr::from(([10, 0, 0, 2], 10_809)),
+            has_had_all: self.has_had_all,
+        };
+        front.accept(&mut self.engine, line, "service".into());
         self.settle();
         number
     }
@@ -249,6 +297,36 @@ impl Bench {
         }
     }
 
+    /// A client that writes its bytes itself has the export. It asks for structured replies or not, and this comes
+    /// with its last option.
+    pub(super) fn raw(&mut self, is_structured: bool, behind: &[u8]) -> usize {
+        const ALLOCATION: &[u8] = b"\0\0\0\x04disk\0\0\0\x01\0\0\0\x0fbase:allocation";
+        let line = self.connect();
+        let mut bytes = vec![0, 0, 0, 3];
+        if is_structured {
+            bytes.extend([option(8, b""), option(10, ALLOCATION)].concat());
+        }
+        bytes.extend(option(7, b"\0\0\0\x04disk\0\0"));
+        bytes.extend(behind);
+        self.heard(line);
+        self.send(line, &bytes);
+        line
+    }
+
+    /// The one session that there is.
+    pub(super) fn port(&mut self) -> &mut SessionPort {
+        let key = self.engine.sessions().next().unwrap().0;
+        nbd_port(&mut self.engine, key).unwrap()
+    }
+
+    pub(super) fn wants(&mut self, line: usize) -> Wants {
+        match &self.under_way(line).receiving {
+            None => Wants::Nothing,
+            Some((_, Receive::Chunk { limit_bytes })) => Wants::Chunk(*limit_bytes),
+            Some((_, Receive::Exact { range, .. })) => Wants::Exact(range.clone()),
+        }
+    }
+
     pub(super) fn transmit(&mut self, line: usize, client: &mut Client) {
         let mut bytes = Vec::new();
         client.transmit(usize::MAX, |piece| match piece {
@@ -278,7 +356,8 @@ impl Bench {
             self.engine.handle_memory();
             self.carry_engine();
             while let Some((session, _)) = self.engine.poll_ready() {
-                self.nbd.note_ready(&self.engine, session);
+                let (mut sessions, engine) = self.sessions();
+                sessions.note_ready(engine, session);
             }
             self.nbd.flush(&mut self.engine);
             let is_quiet = self.engine.carrier.posted.is_empty()
@@ -292,6 +371,15 @@ impl Bench {
         }
     }
 
+    /// Takes what the engine has, as a core does that has sessions of all transports.
+    const fn sessions(&mut self) -> (OtherSessions<'_, Outside>, &mut Engine<Outside>) {
+        let sessions = OtherSessions {
+            nbd: &mut self.nbd,
+            hyperscsi: &mut self.hyperscsi,
+        };
+        (sessions, &mut self.engine)
+    }
+
     pub(super) fn carry_engine(&mut self) {
         loop {
             self.engine.start_waiting();
@@ -299,9 +387,11 @@ impl Bench {
                 let engine::Report::SessionOver { session, .. } = report else {
                     panic!("{report:?}");
                 };
-                self.nbd.handle_over(&mut self.engine, session.port);
+                let (mut sessions, engine) = self.sessions();
+                sessions.handle_over(engine, session.port);
             } else if let Some(session) = self.engine.poll_eventful() {
-                self.nbd.handle_events(&mut self.engine, session);
+                let (mut sessions, engine) = self.sessions();
+                sessions.handle_events(engine, session);
             } else {
                 return;
             }
@@ -421,6 +511,24 @@ impl Bench {
         let pool = self.engine.pool();
         assert_eq!(pool.free_bytes(), pool.capacity_bytes());
     }
+}
+
+/// An option of a handshake.
+pub(super) fn option(number: u8, data: &[u8]) -> Vec<u8> {
+    let length = u8::try_from(data.len()).unwrap();
+    let head = [0, 0, 0, number, 0, 0, 0, length];
+    [b"IHAVEOPT", &head[..], data].concat()
+}
+
+/// The header of a request as it is on the wire.
+pub(super) fn header(flags: u16, kind: u16, cookie: u64, (offset, length): (u64, u32)) -> Vec<u8> {
+    let mut bytes = 0x2560_9513_u32.to_be_bytes().to_vec();
+    bytes.extend(flags.to_be_bytes());
+    bytes.extend(kind.to_be_bytes());
+    bytes.extend(cookie.to_be_bytes());
+    bytes.extend(offset.to_be_bytes());
+    bytes.extend(length.to_be_bytes());
+    bytes
 }
 
 pub(super) fn write(tag: u64, offset: u64, bytes: Vec<u8>) -> Request {

@@ -151,8 +151,7 @@ fn everything_of_a_client_with_tls_is_encrypted_both_ways() {
         bench.set_policy(UNIT, Some(server));
         bench.piece_len = piece_len;
         let (mut sealed, mut client) = ready(&mut bench, &config);
-        let key = bench.engine.sessions().next().unwrap().0;
-        let detail = &nbd_port(&mut bench.engine, key).unwrap().detail;
+        let detail = &bench.port().detail;
         assert_eq!(detail.client, format!("nbd:{CLIENT}"), "by its certificate");
         assert_eq!(detail.names[..], [CLIENT.to_owned()]);
         let bytes = b"not to be seen by others".repeat(512 * 75);
