@@ -133,8 +133,10 @@ pub struct Lines {
     pub ended: Vec<&'static str>,
     /// What the last one of NBD left: requests under way, and bytes that were not sent.
     pub left: (u32, usize),
-    /// Why handshakes of NBD have failed; logins and groups of HyperSCSI, each with why.
+    /// Why logins of iSCSI and handshakes of NBD have failed; logins and groups of HyperSCSI, each with why.
     pub failed: Vec<String>,
+    /// How often each notice of iSCSI has come.
+    pub notices: BTreeMap<&'static str, u32>,
     /// Users at whose secrets an initiator or a client guesses.
     pub guessed: Vec<String>,
 }
@@ -265,11 +267,33 @@ impl<H: LineHooks> iscsi::Wire for Outside<H> {
     fn note_send(&mut self, _: &iscsi::Detail, _: Duration, _: usize) {}
 
     fn report(&mut self, notice: iscsi::Notice<'_>) {
-        if let iscsi::Notice::SessionEnds { reason, .. } = notice {
-            self.lines.ended.push(reason);
-        } else if let iscsi::Notice::Guessing { user, .. } = notice {
-            self.lines.guessed.push(user.to_owned());
-        }
+        let lines = &mut self.lines;
+        let name = match notice {
+            iscsi::Notice::SessionBegins { .. } => "session begins",
+            iscsi::Notice::ConnectionOpens => "connection opens",
+            iscsi::Notice::ConnectionJoins { replaces, .. } => match replaces {
+                true => "connection replaces another",
+                false => "connection joins",
+            },
+            iscsi::Notice::ConnectionIsGone => "connection is gone",
+            iscsi::Notice::SessionEnds { reason, .. } => {
+                lines.ended.push(reason);
+                "session ends"
+            }
+            iscsi::Notice::TaskManagement { .. } => "task management",
+            iscsi::Notice::Violation { .. } => "violation",
+            iscsi::Notice::LoginSucceeded => "login succeeds",
+            iscsi::Notice::LoginFailed { failure, .. } => {
+                lines.failed.push(failure.to_string());
+                "login fails"
+            }
+            iscsi::Notice::Guessing { user, .. } => {
+                lines.guessed.push(user.to_owned());
+                "guessing"
+            }
+            iscsi::Notice::Displaced => "displaced",
+        };
+        *lines.notices.entry(name).or_default() += 1;
     }
 }
 

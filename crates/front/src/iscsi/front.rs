@@ -116,13 +116,10 @@ impl<L> Login<L> {
         !self.is_closing && !self.close_when_sent
     }
 
-    /// When something is to be done for it by itself.
+    /// When something is to be done for it by itself. One whose refusal waits is over, and takes no longer than that.
     fn deadline(&self) -> Option<Duration> {
-        if self.is_closing {
-            return None;
-        }
-        let late = self.machine.poll_timeout();
-        self.hold_until.into_iter().chain(late).min()
+        let late = self.hold_until.or_else(|| self.machine.poll_timeout());
+        late.filter(|_| !self.is_closing)
     }
 }
 

@@ -224,3 +224,74 @@ pub(super) const fn outcome_of(fault: DataFault) -> Outcome {
     };
     Outcome::check(Sense::new(SenseKey::AbortedCommand, code))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn command(attribute: Option<SentAttribute>, extended_cdb: Vec<u8>) -> Command {
+        Command {
+            lun: 1 << 48,
+            cdb: [7; 16],
+            extended_cdb,
+            attribute,
+            data_out_length: 1,
+            data_in_length: 2,
+        }
+    }
+
+    /// Spec: RFC 7143 section 11.3.1.
+    #[test]
+    fn each_attribute_is_that_of_the_task() {
+        for (sent, expected) in [
+            (Some(SentAttribute::Untagged), Some(TaskAttribute::Simple)),
+            (Some(SentAttribute::Simple), Some(TaskAttribute::Simple)),
+            (Some(SentAttribute::Ordered), Some(TaskAttribute::Ordered)),
+            (
+                Some(SentAttribute::HeadOfQueue),
+                Some(TaskAttribute::HeadOfQueue),
+            ),
+            (Some(SentAttribute::Aca), None),
+            (None, None),
+        ] {
+            let command = command(sent, Vec::new());
+            assert_eq!(SessionPort::attribute_of(&command), expected, "{sent:?}");
+        }
+    }
+
+    #[test]
+    fn a_long_cdb_is_put_together() {
+        let luns = LunMap::default();
+        for (extended, cdb) in [
+            (vec![], vec![7; 16]),
+            (vec![8, 9], [&[7; 16][..], &[8, 9]].concat()),
+        ] {
+            let command = command(None, extended);
+            let mut long = Vec::new();
+            let scsi = SessionPort::scsi_command(&command, &luns, &mut long);
+            assert_eq!(scsi.cdb, cdb);
+            assert_eq!((scsi.data_out_length, scsi.data_in_length), (1, 2));
+            assert_eq!(SessionPort::lun_of(&command), 1 << 48);
+        }
+    }
+
+    /// Spec: RFC 7143 section 11.4.7.2.
+    #[test]
+    fn each_fault_of_data_has_its_sense() {
+        for (fault, code) in [
+            (DataFault::UnexpectedUnsolicited, (0x0c, 0x0c)),
+            (DataFault::IncorrectAmount, (0x0c, 0x0d)),
+            (DataFault::DigestError, (0x47, 0x05)),
+        ] {
+            let code = SenseCode {
+                asc: code.0,
+                ascq: code.1,
+            };
+            let sense = Sense::new(SenseKey::AbortedCommand, code);
+            let expected = format!("{:?}", Outcome::check(sense));
+            assert_eq!(format!("{:?}", outcome_of(fault)), expected, "{fault:?}");
+        }
+        let full = format!("{:?}", Outcome::status(Status::TaskSetFull));
+        assert_eq!(format!("{:?}", outcome_of(DataFault::NoMemory)), full);
+    }
+}

@@ -87,6 +87,14 @@ mod tests {
         let id = transport_id("iqn.a", Isid([0x80, 0, 0, 0x12, 0x34, 0xab]));
         assert_eq!(&id[..4], &[0x45, 0, 0, 24]);
         assert_eq!(&id[4..], b"iqn.a,i,0x8000001234ab\0\0");
+        for (name, length) in [("iqn.ab", 24), ("iqn.abc", 28)] {
+            let id = transport_id(name, Isid([0; 6]));
+            assert_eq!(
+                (id[3], id.len()),
+                (length, 4 + usize::from(length)),
+                "{name}"
+            );
+        }
         let id = transport_id("i", Isid([0; 6]));
         assert_eq!(&id[..4], &[0x45, 0, 0, 20]);
         assert_eq!(&id[4..], b"i,i,0x000000000000\0\0");

@@ -301,4 +301,120 @@ mod tests {
         assert_eq!(limiter.origins.len(), ORIGINS_MAX);
         assert!(!limiter.origins.contains_key(&ip("0.0.0.0")));
     }
+
+    #[test]
+    fn one_is_forgiven_in_each_span_and_what_is_left_of_a_span_counts_on() {
+        let [every, moment] = [Duration::from_secs(30), Duration::from_nanos(1)];
+        let since = Duration::from_secs(100);
+        for (count, passed, expected) in [
+            (0, Duration::ZERO, (0, Duration::ZERO)),
+            (1, Duration::ZERO, (1, Duration::ZERO)),
+            (1, every - moment, (1, Duration::ZERO)),
+            (1, every, (0, every)),
+            (2, every - moment, (2, Duration::ZERO)),
+            (2, every, (1, every)),
+            (2, every * 2 - moment, (1, every)),
+            (2, every * 2, (0, every * 2)),
+            (60, every * 59 + moment, (1, every * 59)),
+            (60, every * 99 + moment, (0, every * 99 + moment)),
+        ] {
+            let (left, from) = forgiven(count, since, since + passed, every);
+            assert_eq!((left, from - since), expected, "{count} after {passed:?}");
+        }
+        // A clock that goes back forgives nothing.
+        assert_eq!(forgiven(3, since, since - every, every), (3, since));
+    }
+
+    #[test]
+    fn no_more_wrong_proofs_count_than_are_forgiven_within_half_an_hour() {
+        let mut limiter = GuessLimiter::default();
+        let address = ip("192.0.2.1");
+        for n in 1..=2 * GUESSES_MAX {
+            let wrong = limiter.note(address, "alice", Duration::ZERO);
+            assert_eq!(wrong.is_guessing, n >= GUESSES_REPORTED, "{n}");
+            let count = limiter.pairs.values().next().unwrap().count;
+            assert_eq!(count, n.min(GUESSES_MAX));
+        }
+        // The next one counts for itself.
+        let later = GUESS_FORGIVEN_EVERY * (GUESSES_MAX - GUESSES_FREE);
+        let [soon, late] = [later - Duration::from_nanos(1), later];
+        assert_eq!(limiter.note(address, "alice", soon).delay, DELAY_FIRST * 2);
+        let mut other = GuessLimiter::default();
+        for _ in 0..GUESSES_MAX {
+            other.note(address, "alice", Duration::ZERO);
+        }
+        assert_eq!(other.note(address, "alice", late).delay, DELAY_FIRST);
+    }
+
+    #[test]
+    fn a_full_table_of_pairs_keeps_all_that_count() {
+        let mut limiter = GuessLimiter::default();
+        let address = ip("192.0.2.1");
+        let note =
+            |limiter: &mut GuessLimiter, n: usize, now| limiter.note(address, &n.to_string(), now);
+        for n in 0..PAIRS_MAX - 1 {
+            note(&mut limiter, n, Duration::ZERO);
+        }
+        // The last place, and then there is none: the first of these is known, the other is not.
+        note(&mut limiter, PAIRS_MAX - 1, Duration::from_nanos(1));
+        for _ in 0..GUESSES_FREE {
+            note(&mut limiter, 0, Duration::ZERO);
+            note(&mut limiter, PAIRS_MAX, Duration::ZERO);
+        }
+        assert_eq!(
+            (limiter.pairs.len(), limiter.others.count),
+            (PAIRS_MAX, GUESSES_FREE)
+        );
+        assert_eq!(
+            limiter.pairs[&(address, "0".to_owned())].count,
+            GUESSES_FREE + 1
+        );
+        // All but three pairs are forgiven.
+        let now = GUESS_FORGIVEN_EVERY;
+        note(&mut limiter, PAIRS_MAX, now);
+        let mut kept: Vec<_> = limiter
+            .pairs
+            .keys()
+            .map(|(_, user)| user.as_str())
+            .collect();
+        kept.sort_unstable();
+        assert_eq!(kept, ["0", "2047", "2048"]);
+    }
+
+    /// One that is there already displaces none, and failures of it make it no newer.
+    #[test]
+    fn a_new_origin_displaces_the_one_whose_failures_are_oldest() {
+        let mut limiter = JoinLimiter::default();
+        let many = u32::try_from(ORIGINS_MAX).unwrap();
+        let address = |n: u32| IpAddr::from(n.to_be_bytes());
+        for n in 0..many {
+            limiter.note_failure(address(n), Duration::from_millis((n + 1).into()));
+        }
+        let now = Duration::from_millis((many + 1).into());
+        limiter.note_failure(address(0), now);
+        assert_eq!(limiter.origins[&address(0)].count, 2);
+        assert_eq!(limiter.origins.len(), ORIGINS_MAX);
+        limiter.note_failure(address(many), now);
+        let has = |n| limiter.origins.contains_key(&address(n));
+        assert_eq!(
+            [0, 1, 2, many - 1, many].map(has),
+            [false, true, true, true, true]
+        );
+        assert_eq!(limiter.origins.len(), ORIGINS_MAX);
+    }
+
+    #[test]
+    fn no_more_failed_joins_count_than_are_refused() {
+        let mut limiter = JoinLimiter::default();
+        let bad = ip("192.0.2.1");
+        for n in 1..=2 * FAILED_JOINS_MAX {
+            limiter.note_failure(bad, Duration::ZERO);
+            assert_eq!(limiter.origins[&bad].count, n.min(FAILED_JOINS_MAX));
+        }
+        assert!(!limiter.allows(bad, FORGIVE_EVERY - Duration::from_nanos(1)));
+        assert!(limiter.allows(bad, FORGIVE_EVERY));
+        // What is forgiven until then does not count beside a new one.
+        limiter.note_failure(bad, FORGIVE_EVERY * 11);
+        assert_eq!(limiter.origins[&bad].count, FAILED_JOINS_MAX - 10);
+    }
 }

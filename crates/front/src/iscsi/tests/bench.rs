@@ -10,7 +10,6 @@ use std::time::{Duration, SystemTime};
 use ::iscsi::SerialNumber;
 use ::iscsi::chap::{ChapAccount, ChapAlgorithm, Credentials, Secret};
 use ::iscsi::framing::{Pdu, PduBuffer};
-use ::iscsi::limits::LOGIN_SEGMENT_MAX_BYTES;
 use ::iscsi::login::{
     InitiatorAuth, InitiatorLoginAction, InitiatorLoginConfig, LoginInitiator, TargetAuth,
     TargetPolicy,
@@ -18,7 +17,7 @@ use ::iscsi::login::{
 use ::iscsi::negotiate::OperationalPreferences;
 use ::iscsi::pdu::{
     Bhs, Cid, InitiatorTaskTag, Isid, LoginStatus, LogoutReason, LogoutRequestBhs, NopOutBhs,
-    Opcode, RESERVED_TAG, ScsiCommandBhs, Tsih, flags, opcode,
+    Opcode, RESERVED_TAG, ScsiCommandBhs, TextRequestBhs, Tsih, flags, opcode,
 };
 use ::iscsi::target::Receive;
 use engine::testing::bench::{profile, visible};
@@ -85,16 +84,6 @@ impl Others<Outside> for NoOthers {
     fn handle_over(&mut self, _: &mut Engine<Outside>, _: Port) {}
 }
 
-fn line(number: usize, host: u8) -> TestLine {
-    let address = [10, 0, 1, host / HOSTS_OF_ADDRESS];
-    TestLine {
-        number,
-        peer: SocketAddr::from((address, u16::try_from(number).unwrap())),
-        portal: SocketAddr::from(([10, 0, 0, 2], 3260)),
-        has_had_all: true,
-    }
-}
-
 /// The initiator at the other end of a connection.
 #[derive(Debug, Default)]
 struct End {
@@ -113,16 +102,39 @@ struct End {
     is_gone: bool,
 }
 
-/// Everybody who proves this sees LUN 0.
-#[derive(Debug)]
-struct Everybody(TargetAuth);
+/// What initiators may.
+#[derive(Clone, Debug)]
+pub(super) struct Rules {
+    /// What they have to prove.
+    pub(super) auth: TargetAuth,
+    /// What they see of the target, or why it does not let them in.
+    pub(super) luns: Result<Vec<VisibleLun>, LoginStatus>,
+    pub(super) may_discover: bool,
+    /// The target is listed.
+    pub(super) is_listed: bool,
+    /// The portal group in which it is.
+    pub(super) tag: u16,
+}
 
-impl Policy for Everybody {
-    fn authorize(&self, _: &Asker<'_>, _: Option<&str>) -> Result<Authorization, LoginStatus> {
+impl Rules {
+    /// Everybody sees LUN 0.
+    pub(super) fn new() -> Self {
+        Self {
+            auth: TargetAuth::None,
+            luns: Ok(vec![visible(0, 0)]),
+            may_discover: true,
+            is_listed: true,
+            tag: 1,
+        }
+    }
+}
+
+impl Policy for Rules {
+    fn authorize(&self, _: &Asker<'_>, name: Option<&str>) -> Result<Authorization, LoginStatus> {
         Ok(Authorization {
-            target: Some(TARGET),
+            target: name.map(|_| TARGET),
             policy: TargetPolicy {
-                auth: self.0.clone(),
+                auth: self.auth.clone(),
                 preferences: preferences(),
                 portal_group_tag: 1,
                 target_alias: None,
@@ -131,18 +143,19 @@ impl Policy for Everybody {
     }
 
     fn luns(&self, _: &Asker<'_>, _: TargetIndex) -> Result<Vec<VisibleLun>, LoginStatus> {
-        Ok(vec![visible(0, 0)])
+        self.luns.clone()
     }
 
     fn may_discover(&self, _: &Asker<'_>) -> bool {
-        false
+        self.may_discover
     }
 
     fn targets(&self, _: &Asker<'_>, _: Option<TargetIndex>) -> Vec<VisibleTarget> {
-        vec![VisibleTarget {
+        let target = VisibleTarget {
             name: TARGET_NAME.to_owned(),
-            addresses: Vec::new(),
-        }]
+            addresses: vec!["192.0.2.1:3260,1".to_owned()],
+        };
+        self.is_listed.then_some(target).into_iter().collect()
     }
 }
 
@@ -163,6 +176,10 @@ pub(super) struct Bench {
     /// How initiators prove who they are.
     auth: InitiatorAuth,
     chunks: Pool,
+    /// Sockets hold further bytes behind what is received.
+    pub(super) has_more: bool,
+    /// They acknowledge all at once.
+    pub(super) has_had_all: bool,
     steps: u32,
 }
 
@@ -173,6 +190,17 @@ impl Bench {
 
     /// With other sizes and times of the front.
     pub(super) fn with(change: impl FnOnce(&mut FrontSettings)) -> Self {
+        Self::on(Disk::new(&capabilities()), change)
+    }
+
+    /// With a store that may lose what it has answered.
+    pub(super) fn forgetful() -> Self {
+        let disk = Disk::new(&capabilities());
+        disk.set_lost(0);
+        Self::on(disk, |_| {})
+    }
+
+    fn on(disk: Disk, change: impl FnOnce(&mut FrontSettings)) -> Self {
         let settings = engine::Settings {
             core: 0,
             cores: 1,
@@ -183,7 +211,6 @@ impl Bench {
         };
         let mut engine = Engine::new(settings, Pool::new(0).unwrap(), Outside::default());
         engine.begin_turn(BEGIN);
-        let disk = Disk::new(&capabilities());
         let owner = Owner::new(profile(capabilities()), None).unwrap();
         engine.add_unit(owner, None, disk.store());
         let settings = SessionSettings {
@@ -201,6 +228,8 @@ impl Bench {
             ends: Vec::new(),
             auth: InitiatorAuth::None { skip_stage: true },
             chunks: Pool::new(0).unwrap(),
+            has_more: false,
+            has_had_all: true,
             steps: 0,
         }
     }
@@ -220,21 +249,37 @@ impl Bench {
         line
     }
 
+    /// The same where it may have been here before.
+    pub(super) fn enter(&mut self, host: u8) -> usize {
+        let line = self.log_in(host);
+        self.read(line);
+        assert_ne!(self.answer(line), GOOD);
+        line
+    }
+
     /// One more connection of the session of a line, with this CID.
     pub(super) fn join(&mut self, host: u8, line: usize, cid: u16) -> usize {
         let tsih = self.end(line).tsih;
         self.begin_login(host, tsih, cid)
     }
 
-    fn begin_login(&mut self, host: u8, tsih: Tsih, cid: u16) -> usize {
-        let number = self.prepare_login(host, tsih, cid);
+    /// An initiator logs in, to the session with this number if there is one.
+    pub(super) fn begin_login(&mut self, host: u8, tsih: Tsih, cid: u16) -> usize {
+        let number = self.prepare_login(host, Some(TARGET_NAME), tsih, cid);
+        self.accept(number, host);
+        number
+    }
+
+    /// An initiator begins a discovery session.
+    pub(super) fn discover(&mut self, host: u8) -> usize {
+        let number = self.prepare_login(host, None, Tsih::NONE, 1);
         self.accept(number, host);
         number
     }
 
     /// An initiator logs in, and sends a ping behind its only request at once.
     pub(super) fn log_in_with_ping(&mut self, host: u8) -> usize {
-        let number = self.prepare_login(host, Tsih::NONE, 1);
+        let number = self.prepare_login(host, Some(TARGET_NAME), Tsih::NONE, 1);
         let mut header = NopOutBhs::new();
         header.opcode |= flags::IMMEDIATE;
         header.target_transfer_tag = RESERVED_TAG.into();
@@ -246,11 +291,11 @@ impl Bench {
         number
     }
 
-    fn prepare_login(&mut self, host: u8, tsih: Tsih, cid: u16) -> usize {
+    fn prepare_login(&mut self, host: u8, target: Option<&str>, tsih: Tsih, cid: u16) -> usize {
         let config = InitiatorLoginConfig {
             initiator_name: format!("iqn.2026-11.example:host{host}"),
             initiator_alias: None,
-            target_name: Some(TARGET_NAME.to_owned()),
+            target_name: target.map(str::to_owned),
             isid: Isid([0x80, 0, 0, 0, 0, host]),
             tsih,
             cid: Cid(cid),
@@ -278,6 +323,24 @@ impl Bench {
         number
     }
 
+    /// A host that has connected begins its login.
+    pub(super) fn log_in_on(&mut self, line: usize, host: u8) {
+        let number = self.prepare_login(host, Some(TARGET_NAME), Tsih::NONE, 1);
+        let login = self.ends.pop().unwrap();
+        assert_eq!(number, self.ends.len());
+        let is_silent = self.end(line).is_silent;
+        self.ends[line] = End { is_silent, ..login };
+        self.settle();
+    }
+
+    /// Other limits of the front, for what begins from now on.
+    pub(super) fn set_front(&mut self, change: impl FnOnce(&mut FrontSettings)) {
+        let mut settings = front_settings();
+        change(&mut settings);
+        let own = self.sessions.settings.clone();
+        self.sessions.set_limits(own, &settings);
+    }
+
     /// A host connects, and says nothing.
     pub(super) fn connect(&mut self, host: u8) -> usize {
         let number = self.ends.len();
@@ -292,8 +355,15 @@ impl Bench {
             challenges: [0; _],
             tsih: u16::try_from(number).unwrap(),
         };
+        let address = [10, 0, 1, host / HOSTS_OF_ADDRESS];
+        let line = TestLine {
+            number,
+            peer: SocketAddr::from((address, u16::try_from(number).unwrap())),
+            portal: SocketAddr::from(([10, 0, 0, 2], 3260)),
+            has_had_all: self.has_had_all,
+        };
         let front = self.sessions.front.as_mut().unwrap();
-        front.accept(line(number, host), random, now);
+        front.accept(line, random, now);
         self.settle();
     }
 
@@ -340,6 +410,13 @@ impl Bench {
         self.end(line).refused.as_deref()
     }
 
+    /// What initiators may from now on.
+    pub(super) fn set_rules(&mut self, rules: Rules) {
+        let plan = plan(rules.tag);
+        let front = self.sessions.front.as_mut().unwrap();
+        front.set_access(Arc::new(rules), [plan].into_iter());
+    }
+
     /// From now on initiators have to prove that they know a secret; they try this one.
     pub(super) fn require_chap(&mut self, secret: &[u8], tried: &[u8]) {
         let credentials = |secret: &[u8]| Credentials {
@@ -354,8 +431,10 @@ impl Bench {
                 target: None,
             }]),
         };
-        let front = self.sessions.front.as_mut().unwrap();
-        front.set_access(Arc::new(Everybody(auth)), [plan()].into_iter());
+        self.set_rules(Rules {
+            auth,
+            ..Rules::new()
+        });
         self.auth = InitiatorAuth::Chap {
             own: credentials(tried),
             target: None,
@@ -389,11 +468,12 @@ impl Bench {
         self.request(line, Pdu::new(header.as_bhs_bytes(), data), true)
     }
 
-    /// An immediate task management request for LUN 0. Gives the code that it is answered with.
-    pub(super) fn manage(&mut self, line: usize, function: u8) -> u8 {
+    /// An immediate task management request for a LUN. Gives the code that it is answered with.
+    pub(super) fn manage(&mut self, line: usize, function: u8, lun: u8) -> u8 {
         let mut header = [0; 48];
         header[0] = 0x42;
         header[1] = 0x80 | function;
+        header[9] = lun;
         header[20..24].copy_from_slice(&RESERVED_TAG.to_be_bytes());
         self.request(line, Pdu::new(&header, Vec::new()), false);
         let heard = std::mem::take(&mut self.end(line).heard);
@@ -402,6 +482,45 @@ impl Bench {
         };
         assert_eq!(opcode(&answer.header), Some(Opcode::TaskManagementResponse));
         answer.header[2]
+    }
+
+    /// SYNCHRONIZE CACHE (10).
+    pub(super) fn synchronize(&mut self, line: usize) -> u32 {
+        let mut header = ScsiCommandBhs::new();
+        header.cdb[0] = 0x35;
+        header.flags |= 1;
+        self.request(line, Pdu::new(header.as_bhs_bytes(), Vec::new()), true)
+    }
+
+    /// A READ (10) of so many blocks.
+    pub(super) fn read_blocks(&mut self, line: usize, blocks: u8) -> u32 {
+        let mut header = ScsiCommandBhs::new();
+        (header.cdb[0], header.cdb[8]) = (0x28, blocks);
+        header.flags |= 1 | flags::READ;
+        header.expected_data_transfer_length = (u32::from(blocks) * 512).into();
+        self.request(line, Pdu::new(header.as_bhs_bytes(), Vec::new()), true)
+    }
+
+    /// Asks for targets. Nothing is answered yet if the initiator takes nothing.
+    pub(super) fn ask_targets(&mut self, line: usize) -> Vec<u8> {
+        let mut header = TextRequestBhs::new();
+        header.opcode |= flags::IMMEDIATE;
+        header.target_transfer_tag = RESERVED_TAG.into();
+        let text = b"SendTargets=All\0".to_vec();
+        self.request(line, Pdu::new(header.as_bhs_bytes(), text), false);
+        let heard = std::mem::take(&mut self.end(line).heard);
+        heard.into_iter().flat_map(|pdu| pdu.data).collect()
+    }
+
+    /// Sends bytes as they are.
+    pub(super) fn send(&mut self, line: usize, bytes: &[u8]) {
+        self.end(line).outbound.push_back(bytes.to_vec());
+        self.settle();
+    }
+
+    /// The next request has a number that is this much too large.
+    pub(super) fn skip(&mut self, line: usize, numbers: u32) {
+        self.end(line).cmd_sn += numbers;
     }
 
     pub(super) fn read(&mut self, line: usize) -> u32 {
@@ -442,9 +561,48 @@ impl Bench {
         self.request(line, Pdu::new(header.as_bhs_bytes(), Vec::new()), false)
     }
 
+    /// The receive of a login brings these bytes, wherever that login stands.
+    pub(super) fn end_login_receive(&mut self, line: usize, bytes: &[u8]) {
+        let receiving = self.under_way(line).receiving.take();
+        let Some((AnyKey::Iscsi(LineKey::Login(key)), _)) = receiving else {
+            panic!("{receiving:?}");
+        };
+        let clock = SystemTime::UNIX_EPOCH;
+        self.sessions
+            .handle_login_received(&self.engine, key, Some(bytes), clock);
+    }
+
+    /// The send of a login ends well, wherever that login stands.
+    pub(super) fn end_login_send(&mut self, line: usize) {
+        let sending = self.under_way(line).sending.take().unwrap();
+        let AnyKey::Iscsi(LineKey::Login(key)) = sending.key else {
+            panic!("{sending:?}");
+        };
+        let clock = SystemTime::UNIX_EPOCH;
+        self.sessions
+            .handle_login_sent(&self.engine, key, true, clock);
+    }
+
     /// From now on an initiator takes nothing of what is sent to it, or does again.
     pub(super) fn set_silent(&mut self, line: usize, is_silent: bool) {
         self.end(line).is_silent = is_silent;
+        self.settle();
+    }
+
+    /// An initiator ends a connection in an orderly way.
+    pub(super) fn close(&mut self, line: usize) {
+        self.end(line).is_gone = true;
+        let receiving = self.under_way(line).receiving.take();
+        let Some((AnyKey::Iscsi(LineKey::Connection(key)), _)) = receiving else {
+            panic!("{receiving:?}");
+        };
+        self.sessions.handle_close(&mut self.engine, key, "closed");
+        self.settle();
+    }
+
+    /// An initiator is gone, as the target finds when it next looks.
+    pub(super) fn vanish(&mut self, line: usize) {
+        self.end(line).is_gone = true;
         self.settle();
     }
 
@@ -509,6 +667,17 @@ impl Bench {
         let tsih = self.end(line).tsih;
         let key = self.sessions.by_tsih[&tsih];
         self.engine.session(key).unwrap().port.id()
+    }
+
+    /// How often something was reported.
+    pub(super) fn noticed(&self, what: &str) -> u32 {
+        let notices = &self.engine.carrier.lines.notices;
+        notices.get(what).copied().unwrap_or_default()
+    }
+
+    /// Why logins have failed since the last call.
+    pub(super) fn failed(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.engine.carrier.lines.failed)
     }
 
     /// Why sessions have ended since the last call.
@@ -607,7 +776,7 @@ impl Bench {
                 }
                 let mut chunk = self.chunks.allocate(bytes.len()).unwrap();
                 chunk.copy_from_slice(&bytes);
-                sessions.handle_received(engine, key, &Rc::new(chunk), false);
+                sessions.handle_received(engine, key, &Rc::new(chunk), self.has_more);
             }
             (LineKey::Connection(key), Receive::Chunk { .. }, None) => {
                 sessions.handle_end(engine, key, "closed by the initiator");
@@ -631,7 +800,7 @@ impl Bench {
         let (sessions, engine) = (&mut self.sessions, &mut self.engine);
         match sending.key {
             AnyKey::Iscsi(LineKey::Login(key)) => {
-                sessions.handle_login_sent(engine, key, true, clock);
+                sessions.handle_login_sent(engine, key, !is_over, clock);
             }
             AnyKey::Iscsi(LineKey::Connection(key)) => {
                 let sent = if is_over { Sent::Not } else { Sent::Now };
@@ -644,8 +813,7 @@ impl Bench {
     }
 
     fn listen(&mut self, line: usize) {
-        let size = LOGIN_SEGMENT_MAX_BYTES.max(PING_BYTES);
-        while let Ok(Some(pdu)) = self.end(line).inbound.next_pdu(size, false, false) {
+        while let Ok(Some(pdu)) = self.end(line).inbound.next_pdu(1 << 20, false, false) {
             let end = self.end(line);
             match &mut end.login {
                 Some(login) => login.handle_pdu(&pdu.header, &pdu.data),
@@ -690,8 +858,8 @@ impl Bench {
     }
 }
 
-fn front(change: impl FnOnce(&mut FrontSettings)) -> Front<TestLine> {
-    let mut settings = FrontSettings {
+fn front_settings() -> FrontSettings {
+    FrontSettings {
         cores: 1,
         sessions_max: MANY,
         logins_max: MANY,
@@ -700,19 +868,23 @@ fn front(change: impl FnOnce(&mut FrontSettings)) -> Front<TestLine> {
         connections_max: MANY,
         holding: Holding::new(usize::MAX),
         login_timeout: Duration::from_secs(60),
-    };
+    }
+}
+
+fn front(change: impl FnOnce(&mut FrontSettings)) -> Front<TestLine> {
+    let mut settings = front_settings();
     change(&mut settings);
-    let policy: Arc<dyn Policy> = Arc::new(Everybody(TargetAuth::None));
+    let policy: Arc<dyn Policy> = Arc::new(Rules::new());
     let mut front = Front::new(&settings, Arc::clone(&policy), Arc::default());
-    front.set_access(policy, [plan()].into_iter());
+    front.set_access(policy, [plan(1)].into_iter());
     front
 }
 
-fn plan() -> (TargetIndex, TargetPlan) {
+fn plan(portal_group_tag: u16) -> (TargetIndex, TargetPlan) {
     let plan = TargetPlan {
         name: TARGET_NAME.to_owned(),
         ports: vec![PortPlan {
-            portal_group_tag: 1,
+            portal_group_tag,
             relative_id: 1,
         }],
         cold_reset: false,

@@ -21,6 +21,7 @@ fn grant(bench: &mut Bench, line: usize, luns: &[VisibleLun]) -> Receipt {
         targets: Vec::new(),
     };
     bench.sessions.grant(&mut bench.engine, grant, &receipt);
+    assert!(!bench.sessions.has_more(), "this turn has room for it");
     bench.settle();
     receipt
 }

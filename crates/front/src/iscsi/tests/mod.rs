@@ -1,6 +1,7 @@
 //! Sessions of one core, from a login to the last task.
 
 mod bench;
+mod discovery;
 mod ends;
 mod grants;
 mod logins;

@@ -7,6 +7,7 @@ use engine::testing::disk::Take;
 
 use crate::SendEnd;
 
+use super::super::Coalescing;
 use super::bench::{BEGIN, Bench, GOOD, NOP_INTERVAL, NOP_TIMEOUT, PING_BYTES};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -132,5 +133,60 @@ fn a_silent_peer_is_dropped_at_the_deadline_and_not_before() {
     bench.pass_to(deadline);
     assert!(bench.is_shut(line));
     assert_eq!(bench.ended(), ["no answer to a ping"]);
+    bench.end_all();
+}
+
+/// A little output waits for more, where that is on its way.
+#[test]
+fn answers_wait_for_others_where_coalescing_says_so() {
+    const HOLD: Duration = Duration::from_micros(30);
+    let nano = Duration::from_nanos(1);
+    // How it is set, whether the socket holds more, blocks that are read, and whether the answer is held.
+    for (coalescing, has_more, blocks, is_held) in [
+        (Coalescing::Off, true, 1, false),
+        (Coalescing::Adaptive, false, 1, false),
+        (Coalescing::Adaptive, true, 1, true),
+        (Coalescing::Always, false, 1, true),
+        (Coalescing::Always, false, 120, true),
+        (Coalescing::Always, false, 128, false),
+    ] {
+        let case = format!("{coalescing:?}, {has_more}, {blocks} blocks");
+        let mut bench = Bench::new();
+        let line = bench.ready(1);
+        (bench.sessions.settings.coalescing, bench.has_more) = (coalescing, has_more);
+        bench.read_blocks(line, blocks);
+        assert_eq!(bench.heard(line).is_empty(), is_held, "{case}");
+        if is_held {
+            assert_eq!(
+                bench.sessions.poll_timeout(&bench.engine),
+                Some(BEGIN + HOLD),
+                "{case}"
+            );
+            bench.pass_to(BEGIN + HOLD - nano);
+            assert_eq!(bench.heard(line), [], "{case}");
+            // The second one does not hold the first any longer.
+            bench.read(line);
+            assert_eq!(bench.heard(line), [], "{case}");
+            bench.pass_to(BEGIN + HOLD);
+            let answers = bench.heard(line).len();
+            assert!(answers >= 2, "{case}: {answers}");
+        }
+        let next = bench.sessions.poll_timeout(&bench.engine).unwrap();
+        assert!(next > BEGIN + HOLD, "{case}: {next:?}");
+        bench.end_all();
+    }
+}
+
+/// Nothing more comes from one that is not received from: its answers do not wait.
+#[test]
+fn the_answers_of_a_throttled_connection_do_not_wait() {
+    let mut bench = Bench::new();
+    let line = bench.log_in(1);
+    bench.set_silent(line, true);
+    let count = pings_until_throttled(&mut bench, line);
+    bench.sessions.settings.coalescing = Coalescing::Always;
+    bench.set_silent(line, false);
+    assert_eq!(bench.heard(line).len(), count);
+    assert!(bench.is_receiving(line));
     bench.end_all();
 }

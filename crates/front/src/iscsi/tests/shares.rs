@@ -9,7 +9,7 @@ use memory::{Need, NoRoom};
 
 use super::super::sessions::SessionEntry;
 use super::super::{Grant, Holding};
-use super::bench::{Bench, HOSTS_OF_ADDRESS, Receipt};
+use super::bench::{Bench, HOSTS_OF_ADDRESS, Receipt, Rules};
 
 /// A host with another address than those below.
 const ELSEWHERE: u8 = HOSTS_OF_ADDRESS;
@@ -159,6 +159,13 @@ fn the_luns_of_a_session_count_from_its_login_to_its_end_and_as_they_change() {
         .grant(&mut bench.engine, grant, &Receipt::default());
     bench.settle();
     assert_eq!(luns.used(), 4 * 512);
+    bench.set_rules(Rules {
+        luns: Ok((0..18).map(|lun| visible(lun, 0)).collect()),
+        ..Rules::new()
+    });
+    let other = bench.log_in(2);
+    assert!(bench.is_in(other));
+    assert_eq!(luns.used(), (4 + 2) * 512);
     bench.end_all();
     assert_eq!(luns.used(), 0);
 }
