@@ -229,10 +229,7 @@ impl<C: Wire> Sessions<C> {
 
     fn session_of(&self, place: PlaceKey, station: Station, tag: u16) -> Option<SessionKey> {
         let all = self.stations.get(&(place, station))?;
-        let is_it = |tags: &&Tags| {
-            let at = tag.checked_sub(tags.first);
-            at.is_some_and(|at| at < tags.count)
-        };
+        let is_it = |tags: &&Tags| tag.wrapping_sub(tags.first) < tags.count;
         all.iter().find(is_it).map(|tags| tags.session)
     }
 

@@ -583,15 +583,14 @@ impl SessionPort {
         if self.takes_at_once
             && let Some(source) = source
             && let Some(chunk) = source.chunk
-            && let Some(end) = source.at.checked_add(len)
-            && end <= chunk.len()
+            && len <= source.left().len()
         {
             let data = Payload::Received {
                 chunk: Rc::clone(chunk),
                 offset: source.at,
                 len,
             };
-            source.at = end;
+            source.at = source.at.saturating_add(len);
             return Some(self.give_write(id.place, data));
         }
         self.await_data(id.place, pool);

@@ -165,11 +165,10 @@ impl Task {
 
 /// The data that a request has under way, of which so much is done: what a read is to bring, and one command of a
 /// write.
-pub(super) const fn moving_bytes(request: &Request, done: u32) -> usize {
+pub(super) fn moving_bytes(request: &Request, done: u32) -> usize {
     let bytes = match request.command {
         Asked::Read => request.length.saturating_sub(done),
-        Asked::Write if request.length < PART_BYTES_MAX => request.length,
-        Asked::Write => PART_BYTES_MAX,
+        Asked::Write => request.length.min(PART_BYTES_MAX),
         Asked::Flush
         | Asked::Trim
         | Asked::WriteZeroes { .. }
