@@ -100,12 +100,14 @@ mod tests {
         assert_eq!(host("192.0.2.7:1"), host("192.0.2.7:2"), "ports are free");
         assert_eq!(host("192.0.2.7:1"), host("[::ffff:192.0.2.7]:1"));
         assert_ne!(host("192.0.2.7:1"), host("192.0.2.8:1"));
-        assert_eq!(MAC.host().len(), 6);
+        let lens = [&host("192.0.2.7:1"), &one, &MAC.host()].map(Vec::len);
+        assert_eq!(lens, [4, 8, 6]);
     }
 
     #[test]
     fn stations_of_ethernet_are_shown_and_counted_each_for_itself() {
         assert_eq!(MAC.to_string(), "02:11:22:33:44:55");
+        assert_eq!(MAC.ip().to_string(), "fd02:1122:3344:5500::");
         let other = Station::Link([0x02, 0x11, 0x22, 0x33, 0x44, 0x56]);
         let origin = |station: &Station| crate::iscsi::origin(station.ip());
         assert_ne!(origin(&MAC), origin(&other));

@@ -117,6 +117,8 @@ pub struct UnderWay {
     pub unwatched: Option<(LineKey, Message)>,
     /// Whether somebody waits for the end of the last send.
     pub last_end: Option<SendEnd>,
+    /// What was sent at the very end of a login. It may be lost with the line, and is here.
+    pub last_words: Vec<u8>,
     /// It was shut: whatever is under way has ended, and is to be said so.
     pub is_shut: bool,
 }
@@ -249,7 +251,8 @@ impl<H: LineHooks> iscsi::Wire for Outside<H> {
     }
 
     /// What is said is lost with the line, as it may be in life.
-    fn send_last(&mut self, line: TestLine, _: &Message) {
+    fn send_last(&mut self, line: TestLine, message: &Message) {
+        self.lines.of(line.number).last_words = message.to_vec();
         self.lines.shut(&line);
     }
 

@@ -310,6 +310,7 @@ pub(super) fn hold_limits(
 
 #[cfg(test)]
 mod tests {
+    use ::iscsi::negotiate::{Negotiation, OperationalPreferences, Phase, Role, SessionType};
     use memory::Need;
 
     use super::*;
@@ -390,5 +391,55 @@ mod tests {
         }
         let _ended = parties.account(user("one more"), &pool);
         assert_eq!(parties.parties.len(), here.len() + 1);
+    }
+
+    #[test]
+    fn all_parts_of_what_may_be_held_have_other_limits_from_now_on() {
+        let holding = Holding::new(4000);
+        let limits = || {
+            let budgets = [
+                &holding.logins,
+                &holding.unproved,
+                &holding.proved,
+                &holding.unproved_luns,
+                &holding.proved_luns,
+            ];
+            budgets.map(|budget| budget.limit())
+        };
+        assert_eq!(limits(), [3000, 1000, 4000, 4000, 16_000]);
+        holding.set_limits(&Holding::new(8002));
+        assert_eq!(limits(), [6002, 2000, 8002, 8002, 32_008]);
+    }
+
+    #[test]
+    fn a_session_of_a_user_may_hold_a_burst_of_each_connection() {
+        let common = Common::new(8, 8, Holding::new(1 << 20));
+        let shares = common.shares(&user("alice"));
+        let negotiated = Negotiation::new(
+            Role::Target,
+            Phase::LeadingLogin,
+            SessionType::Normal,
+            OperationalPreferences::default(),
+        );
+        let parameters = SessionParameters {
+            first_burst_length_bytes: 7000,
+            ..negotiated.session_parameters()
+        };
+        let second = Duration::from_secs(1);
+        for (is_proved, bytes) in [(true, 7000), (false, 0)] {
+            let limits = hold_limits(Some(&shares), is_proved, &parameters, second);
+            assert_eq!(limits.per_connection_bytes, bytes);
+            assert_eq!(limits.session_max_bytes, SESSION_HOLD_MAX_BYTES);
+            assert_eq!(limits.gap_timeout, second);
+        }
+        let alone = hold_limits(None, true, &parameters, second);
+        assert_eq!(alone.session_max_bytes, DISCOVERY_HOLD_MAX_BYTES);
+        assert_eq!(alone.per_connection_bytes, 0);
+    }
+
+    #[test]
+    fn sixteen_luns_are_in_the_place_of_a_session() {
+        let bytes = [0, 16, 17, 1016].map(LunsHeld::bytes_of);
+        assert_eq!(bytes, [0, 0, 512, 512_000]);
     }
 }

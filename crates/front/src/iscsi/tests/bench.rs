@@ -12,29 +12,26 @@ use ::iscsi::chap::{ChapAccount, ChapAlgorithm, Credentials, Secret};
 use ::iscsi::framing::{Pdu, PduBuffer};
 use ::iscsi::login::{
     InitiatorAuth, InitiatorLoginAction, InitiatorLoginConfig, LoginInitiator, TargetAuth,
-    TargetPolicy,
 };
-use ::iscsi::negotiate::OperationalPreferences;
 use ::iscsi::pdu::{
-    Bhs, Cid, InitiatorTaskTag, Isid, LoginStatus, LogoutReason, LogoutRequestBhs, NopOutBhs,
-    Opcode, RESERVED_TAG, ScsiCommandBhs, TextRequestBhs, Tsih, flags, opcode,
+    Bhs, Cid, InitiatorTaskTag, Isid, LogoutReason, LogoutRequestBhs, NopOutBhs, Opcode,
+    RESERVED_TAG, ScsiCommandBhs, TextRequestBhs, Tsih, flags, opcode,
 };
 use ::iscsi::target::Receive;
-use engine::testing::bench::{profile, visible};
+use engine::testing::bench::profile;
 use engine::testing::disk::{Disk, capabilities};
 use engine::testing::outside;
-use engine::{Engine, SessionKey, TargetIndex, UnitIndex, VisibleLun};
+use engine::{Engine, SessionKey, UnitIndex};
 use memory::Pool;
 use scsi::Owner;
 
 use super::super::{
     Coalescing, Front, FrontSettings, Holding, LineKey, LoginRandom, SessionSettings, Sessions,
 };
+pub(super) use super::rules::Rules;
+use super::rules::{TARGET_NAME, plan, preferences};
 use crate::testing::{LineKey as AnyKey, Mail, NoHooks, TestLine, UnderWay};
-use crate::{
-    Asker, Authorization, Others, Policy, Port, PortPlan, SendEnd, Sent, SessionId, SessionReport,
-    TargetPlan, VisibleTarget,
-};
+use crate::{Others, Policy, Port, SendEnd, Sent, SessionId, SessionReport};
 
 /// When every test begins: in the middle of a second.
 pub(super) const BEGIN: Duration = Duration::from_millis(100_250);
@@ -47,10 +44,8 @@ pub(super) const ABORT: Duration = Duration::from_secs(3);
 /// The data of a ping, in bytes.
 pub(super) const PING_BYTES: usize = 8 * 1024;
 
-const TARGET: TargetIndex = TargetIndex(0);
 /// The user of initiators that prove something.
 pub(super) const USER: &str = "fox";
-const TARGET_NAME: &str = "iqn.2026-11.example.tarn:test";
 const MANY: usize = 1000;
 /// More steps than a test takes.
 const STEPS_MAX: u32 = 10_000_000;
@@ -100,70 +95,6 @@ struct End {
     is_silent: bool,
     /// It has closed its end.
     is_gone: bool,
-}
-
-/// What initiators may.
-#[derive(Clone, Debug)]
-pub(super) struct Rules {
-    /// What they have to prove.
-    pub(super) auth: TargetAuth,
-    /// What they see of the target, or why it does not let them in.
-    pub(super) luns: Result<Vec<VisibleLun>, LoginStatus>,
-    pub(super) may_discover: bool,
-    /// The target is listed.
-    pub(super) is_listed: bool,
-    /// The portal group in which it is.
-    pub(super) tag: u16,
-}
-
-impl Rules {
-    /// Everybody sees LUN 0.
-    pub(super) fn new() -> Self {
-        Self {
-            auth: TargetAuth::None,
-            luns: Ok(vec![visible(0, 0)]),
-            may_discover: true,
-            is_listed: true,
-            tag: 1,
-        }
-    }
-}
-
-impl Policy for Rules {
-    fn authorize(&self, _: &Asker<'_>, name: Option<&str>) -> Result<Authorization, LoginStatus> {
-        Ok(Authorization {
-            target: name.map(|_| TARGET),
-            policy: TargetPolicy {
-                auth: self.auth.clone(),
-                preferences: preferences(),
-                portal_group_tag: 1,
-                target_alias: None,
-            },
-        })
-    }
-
-    fn luns(&self, _: &Asker<'_>, _: TargetIndex) -> Result<Vec<VisibleLun>, LoginStatus> {
-        self.luns.clone()
-    }
-
-    fn may_discover(&self, _: &Asker<'_>) -> bool {
-        self.may_discover
-    }
-
-    fn targets(&self, _: &Asker<'_>, _: Option<TargetIndex>) -> Vec<VisibleTarget> {
-        let target = VisibleTarget {
-            name: TARGET_NAME.to_owned(),
-            addresses: vec!["192.0.2.1:3260,1".to_owned()],
-        };
-        self.is_listed.then_some(target).into_iter().collect()
-    }
-}
-
-fn preferences() -> OperationalPreferences {
-    OperationalPreferences {
-        max_connections: 2,
-        ..OperationalPreferences::default()
-    }
 }
 
 /// One core.
@@ -533,10 +464,14 @@ impl Bench {
 
     /// A ping that wants its data back.
     pub(super) fn ping(&mut self, line: usize) -> u32 {
+        self.ping_with(line, PING_BYTES)
+    }
+
+    pub(super) fn ping_with(&mut self, line: usize, bytes: usize) -> u32 {
         let mut header = NopOutBhs::new();
         header.opcode |= flags::IMMEDIATE;
         header.target_transfer_tag = RESERVED_TAG.into();
-        let data = vec![7; PING_BYTES];
+        let data = vec![7; bytes];
         self.request(line, Pdu::new(header.as_bhs_bytes(), data), false)
     }
 
@@ -667,6 +602,11 @@ impl Bench {
         let tsih = self.end(line).tsih;
         let key = self.sessions.by_tsih[&tsih];
         self.engine.session(key).unwrap().port.id()
+    }
+
+    /// What a login was answered when its line was closed for it.
+    pub(super) fn last_words(&mut self, line: usize) -> &[u8] {
+        &self.under_way(line).last_words
     }
 
     /// How often something was reported.
@@ -878,16 +818,4 @@ fn front(change: impl FnOnce(&mut FrontSettings)) -> Front<TestLine> {
     let mut front = Front::new(&settings, Arc::clone(&policy), Arc::default());
     front.set_access(policy, [plan(1)].into_iter());
     front
-}
-
-fn plan(portal_group_tag: u16) -> (TargetIndex, TargetPlan) {
-    let plan = TargetPlan {
-        name: TARGET_NAME.to_owned(),
-        ports: vec![PortPlan {
-            portal_group_tag,
-            relative_id: 1,
-        }],
-        cold_reset: false,
-    };
-    (TARGET, plan)
 }

@@ -170,6 +170,11 @@ fn a_session_has_as_many_connections_as_were_agreed_on() {
     let third = bench.join(1, line, 3);
     assert_eq!([second, third].map(|line| bench.is_in(line)), [true, false]);
     assert_eq!(bench.failed(), ["login refused with status 0x0206"]);
+    let words = bench.last_words(third);
+    assert_eq!(
+        (words.len(), words[0], &words[36..38]),
+        (48, 0x23, &[2, 6][..])
+    );
     let names = [
         "connection joins",
         "connection replaces another",
@@ -249,6 +254,23 @@ fn each_login_has_the_time_that_there_was_when_it_began() {
     bench.end_all();
 }
 
+#[test]
+fn limits_are_those_of_what_begins_from_now_on() {
+    let mut bench = Bench::new();
+    let lines = [bench.ready(1), bench.discover(1), bench.discover(2)];
+    bench.set_front(|settings| (settings.sessions_max, settings.discovery_max) = (2, 2));
+    assert_eq!(lines.map(|line| bench.is_shut(line)), [false; 3]);
+    let next = [
+        bench.discover(3),
+        bench.log_in(HOSTS_OF_ADDRESS),
+        bench.log_in(2),
+    ];
+    assert_eq!(next.map(|line| bench.is_in(line)), [true, true, false]);
+    assert_eq!(bench.failed(), ["login refused with status 0x0302"]);
+    assert_eq!(lines.map(|line| bench.is_shut(line)), [false, true, false]);
+    bench.end_all();
+}
+
 /// Such a login has had its answer: that it may take no longer is nothing to it.
 #[test]
 fn a_refusal_is_held_longer_than_a_login_may_take() {
@@ -276,7 +298,12 @@ fn a_login_waits_for_the_session_that_it_replaces_as_long_as_it_may_take() {
     bench.disk.take_next([Take::Pending]);
     bench.write(old);
     let first = bench.log_in(1);
-    bench.pass_to(BEGIN + Duration::from_millis(500));
+    let half = Duration::from_millis(500);
+    bench.pass_to(BEGIN + half);
+    let silent = bench.connect(5);
+    let front = bench.sessions.front.as_mut().unwrap();
+    assert_eq!(front.poll_timeout(), Some(BEGIN + 4 * half));
+    bench.vanish(silent);
     // A second one takes its place.
     let second = bench.log_in(1);
     assert_eq!(

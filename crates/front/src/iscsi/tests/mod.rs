@@ -6,4 +6,5 @@ mod ends;
 mod grants;
 mod logins;
 mod output;
+mod rules;
 mod shares;

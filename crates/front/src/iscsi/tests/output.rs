@@ -37,6 +37,26 @@ fn output_that_nobody_takes_stops_receiving_at_its_limit() {
     bench.end_all();
 }
 
+/// 64 answers of a KiB each, with their headers.
+#[test]
+fn as_much_output_as_its_limit_stops_nothing() {
+    const HEADER_BYTES: usize = 48;
+    let mut bench = Bench::new();
+    let line = bench.log_in(1);
+    bench.set_silent(line, true);
+    for is_over in [false, true] {
+        for _ in 0..if is_over {
+            1
+        } else {
+            OUTPUT_HEAP_MAX_BYTES / 1024
+        } {
+            bench.ping_with(line, 1024 - HEADER_BYTES);
+        }
+        assert_eq!(bench.is_receiving(line), !is_over);
+    }
+    bench.end_all();
+}
+
 #[test]
 fn receiving_goes_on_when_the_output_is_taken() {
     let mut bench = Bench::new();

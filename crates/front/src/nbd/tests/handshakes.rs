@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::SystemTime;
 
-use ::iscsi::target::Receive;
 use engine::deadlines::Moment;
 use engine::testing::disk::SIZE;
 use engine::testing::outside::Receipt;
@@ -303,28 +302,34 @@ fn nothing_comes_of_what_ends_on_a_line_that_is_shut() {
 /// It is there until what is under way on its line has ended.
 #[test]
 fn a_connection_goes_when_nothing_is_under_way_on_its_line() {
-    let mut bench = Bench::new();
-    let line = bench.raw(false, b"");
-    bench.end(line).is_silent = true;
-    bench.send(line, &header(0, 0, 1, (0, 512)));
-    bench.nbd.end_all(&mut bench.engine, "the end");
-    let receiving = bench.under_way(line).receiving.take();
-    let Some((AnyKey::Nbd(LineKey::Connection(key)), Receive::Chunk { .. })) = receiving else {
-        panic!("{receiving:?}");
-    };
-    assert!(bench.under_way(line).is_shut && !bench.nbd.is_quiet());
-    let chunk = bench.chunks.allocate(512).unwrap();
-    bench
-        .nbd
-        .handle_received(&mut bench.engine, key, &Rc::new(chunk));
-    assert!(!bench.nbd.is_quiet(), "it is sent to");
-    let sending = bench.under_way(line).sending.take().unwrap();
-    bench
-        .nbd
-        .handle_sent(&mut bench.engine, key, sending.message, true);
-    assert!(bench.nbd.is_quiet());
-    assert_eq!(bench.ended(), ["the end"]);
-    bench.end_all();
+    for receives_last in [false, true] {
+        let mut bench = Bench::new();
+        let line = bench.raw(false, b"");
+        bench.end(line).is_silent = true;
+        bench.send(line, &header(0, 0, 1, (0, 512)));
+        bench.nbd.end_all(&mut bench.engine, "the end");
+        for is_receive in [!receives_last, receives_last] {
+            assert!(!bench.nbd.is_quiet());
+            if is_receive {
+                let receiving = bench.under_way(line).receiving.take();
+                let Some((AnyKey::Nbd(LineKey::Connection(key)), _)) = receiving else {
+                    panic!("{receiving:?}");
+                };
+                let chunk = Rc::new(bench.chunks.allocate(512).unwrap());
+                bench.nbd.handle_received(&mut bench.engine, key, &chunk);
+            } else {
+                let sending = bench.under_way(line).sending.take().unwrap();
+                let AnyKey::Nbd(LineKey::Connection(key)) = sending.key else {
+                    panic!("{sending:?}");
+                };
+                let message = sending.message;
+                bench.nbd.handle_sent(&mut bench.engine, key, message, true);
+            }
+        }
+        assert!(bench.nbd.is_quiet());
+        assert_eq!(bench.ended(), ["the end"]);
+        bench.end_all();
+    }
 }
 
 fn report(bench: &Bench) -> SessionReport {

@@ -4,6 +4,7 @@ use ::nbd::server::{
     block_status_chunk, cache_lost_chunk, data_chunk, error_chunk, none_chunk, simple_reply,
 };
 use engine::testing::disk::SIZE;
+use memory::Payload;
 
 use super::super::LineKey;
 use super::*;
@@ -642,4 +643,57 @@ fn a_client_has_said_farewell_that_had_all_and_waited_for_none() {
         );
         bench.end_all();
     }
+}
+
+/// A store with memory of its own copies what it writes.
+#[test]
+fn a_write_that_ends_with_its_chunk_is_taken_from_there() {
+    let in_place = Capabilities {
+        reads_in_place: true,
+        ..capabilities()
+    };
+    for (missing, is_in_place) in [(0, true), (1, false)] {
+        let mut bench = Bench::of(&in_place, 8);
+        let line = bench.raw(false, b"");
+        bench.heard(line);
+        bench.disk.take(Take::Pending);
+        let bytes = [header(0, WRITE, 1, (512, 4096)), vec![7; 4096]].concat();
+        let (most, rest) = bytes.split_at(bytes.len() - missing);
+        let before = bench.engine.pool().free_bytes();
+        bench.send(line, most);
+        assert_eq!(bench.engine.pool().free_bytes() == before, is_in_place);
+        bench.send(line, rest);
+        finish_all(&mut bench);
+        assert_eq!(bench.heard(line), simple_reply(1, None));
+        assert_eq!(
+            [0, 1, 8, 9].map(|block| bench.disk.byte(block)),
+            [0, 7, 7, 0]
+        );
+        bench.end_all();
+    }
+}
+
+/// No unit answers so.
+#[test]
+fn data_that_do_not_fit_their_request_are_an_error() {
+    let mut bench = Bench::new();
+    let line = bench.raw(true, b"");
+    bench.heard(line);
+    bench.disk.take(Take::Pending);
+    let status = header(0, BLOCK_STATUS, 1, (0, 512));
+    bench.send(line, &[status, reads(2..4)].concat());
+    for (place, len) in [(0, 8), (1, 511)] {
+        let (serial, data) = (1, Payload::Heap(vec![0; len]));
+        bench.port().handle_good(CommandId { place, serial }, data);
+    }
+    let key = bench.engine.sessions().next().unwrap().0;
+    bench.engine.note_ready(key, None);
+    bench.settle();
+    let errors = [1, 2].map(|cookie| error_chunk(cookie, ServerError::IO));
+    assert_eq!(bench.heard(line), errors.concat());
+    assert_eq!(under_way(&mut bench), 1);
+    // What the store answers comes too late.
+    finish_all(&mut bench);
+    assert!(bench.heard(line) == reply(true, 3, (0, 512), Expected::Data(0)));
+    bench.end_all();
 }

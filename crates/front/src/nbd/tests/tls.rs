@@ -187,6 +187,62 @@ fn a_client_that_says_goodbye_by_tls_gets_its_answers_first() {
     bench.end_all();
 }
 
+/// So much of it is on the heap at once.
+#[test]
+fn a_long_message_is_encrypted_in_parts() {
+    const DATA_BYTES: usize = 128 << 10;
+    /// Four records with what TLS 1.3 adds to each.
+    const PART: usize = 4 * ((16 << 10) + 22);
+    let (server, [config, _]) = configs();
+    let mut bench = Bench::new();
+    bench.set_policy(UNIT, Some(server));
+    let (mut sealed, mut client) = ready(&mut bench, &config);
+    let line = sealed.line;
+    bench.end(line).is_silent = true;
+    client.submit(read(1, 0, 128 << 10)).unwrap();
+    let bytes = bytes_of(&mut client);
+    sealed.send(&mut bench, &bytes);
+    let unsent = bench.port().unsent_bytes();
+    for part in [PART, PART, unsent - DATA_BYTES + 22] {
+        let sending = bench.under_way(line).sending.as_ref().unwrap();
+        assert_eq!(sending.message.len(), part);
+        assert_eq!(bench.port().unsent_bytes(), unsent);
+        bench.end(line).is_silent = false;
+        bench.carry_out(line);
+        bench.end(line).is_silent = true;
+        bench.settle();
+    }
+    assert!(bench.under_way(line).sending.is_none());
+    assert_eq!(bench.port().unsent_bytes(), 0);
+    bench.end_all();
+}
+
+/// Each of them takes a millisecond of the core.
+#[test]
+fn a_turn_goes_on_with_two_handshakes_of_tls() {
+    let (server, [config, _]) = configs();
+    let mut bench = Bench::new();
+    bench.set_policy(UNIT, Some(server));
+    let lines = [(); 5].map(|()| asked(&mut bench).0);
+    for line in lines {
+        let mut hello = Vec::new();
+        Sealed::new(line, &config)
+            .tls
+            .write_tls(&mut hello)
+            .unwrap();
+        bench.end(line).outbound.extend(hello);
+        bench.carry_in(line);
+    }
+    for answered in [0, 2, 4, 5] {
+        let sent = lines.map(|line| bench.under_way(line).sending.is_some());
+        assert_eq!(sent.iter().filter(|is_sent| **is_sent).count(), answered);
+        assert_eq!(bench.nbd.has_more(), answered < 5);
+        let front = bench.nbd.front.as_mut().unwrap();
+        front.take_turn(&mut bench.engine);
+    }
+    bench.end_all();
+}
+
 #[test]
 fn a_client_without_its_certificate_has_no_export() {
     let (server, [_, config]) = configs();
