@@ -28,23 +28,18 @@ const LONG_MAX: Duration = Duration::from_secs(10);
 /// The unit of an image, if that has snapshots.
 pub(super) fn source(unit: &Unit, served: &RunningUnit) -> Result<Source, Problem> {
     let lun = unit.to_string();
-    let refused = |why: &str| {
-        let detail = format!("lun {lun:?} has no snapshots: {why}");
-        Err(Problem::new(ProblemKind::Conflict, detail))
-    };
-    if unit.log.is_some() {
-        return refused(
-            "its log device has data that the image has not; remove the lun, and add it without log",
-        );
-    }
     let (Some(image), Some(medium)) = (served.store.native_snapshots(), unit.store.at.medium())
     else {
-        return refused("it is a snapshot itself; take those of the image");
+        let detail = format!(
+            "lun {lun:?} has no snapshots: it is a snapshot itself; take those of the image"
+        );
+        return Err(Problem::new(ProblemKind::Conflict, detail));
     };
     Ok(Source {
         index: served.index,
         path: PathBuf::from(medium.to_string()),
         store: Arc::clone(&served.store),
+        // An image has none.
         has_log: false,
         is_short: false,
         image: Some(image),
