@@ -73,3 +73,44 @@ impl<I: Iterator<Item = String> + Unpin> Body for Pieces<I> {
         Poll::Ready(next.map(|piece| Ok(Frame::data(piece.into()))))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+
+    async fn frames<B: Body<Data = Bytes, Error = Infallible> + Unpin>(body: &mut B) -> Vec<Bytes> {
+        let mut all = Vec::new();
+        while let Some(Ok(frame)) = body.frame().await {
+            all.push(frame.into_data().unwrap());
+        }
+        all
+    }
+
+    #[tokio::test]
+    async fn a_body_is_what_comes_and_what_it_keeps_goes_with_it() {
+        let kept = Arc::new(());
+        let pieces = Pieces(["a", "b"].map(str::to_owned).into_iter());
+        let mut body = Keeping::new(pieces, Arc::clone(&kept));
+        assert_eq!(frames(&mut body).await, ["a", "b"]);
+        assert_eq!(Arc::strong_count(&kept), 2);
+        drop(body);
+        assert_eq!(Arc::strong_count(&kept), 1);
+        let (sender, receiver) = mpsc::channel(2);
+        for text in ["c", "d"] {
+            sender.send(Bytes::from(text)).await.unwrap();
+        }
+        drop(sender);
+        assert_eq!(frames(&mut Feed(receiver)).await, ["c", "d"]);
+        let mut whole = Keeping::new(http_body_util::Full::new(Bytes::from("abc")), ());
+        assert_eq!(
+            (whole.size_hint().exact(), whole.is_end_stream()),
+            (Some(3), false)
+        );
+        assert_eq!(frames(&mut whole).await, ["abc"]);
+        assert!(whole.is_end_stream());
+    }
+}

@@ -499,6 +499,23 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn only_a_document_may_be_longer_than_other_bodies() {
+        let scratch = Scratch::new();
+        let app = app(&Arc::default(), &scratch);
+        let (small, large) = (
+            crate::limits::BODY_BYTES_MAX,
+            crate::limits::DOCUMENT_BYTES_MAX,
+        );
+        let blanks: &'static str = " ".repeat(large + 1).leak();
+        for (uri, most) in [("/api/v1/luns/a", small), ("/api/v1/config", large)] {
+            for (length, expected) in [(most, 400), (most + 1, 413)] {
+                let (status, body) = ask(&app, Method::PUT, uri, &blanks[..length]).await;
+                assert_eq!(status, expected, "{uri}: {body}");
+            }
+        }
+    }
+
     fn new_token(app: &App, name: &str) -> String {
         let new = NewToken {
             name: name.to_owned(),

@@ -11,6 +11,8 @@
 #![warn(missing_docs)]
 
 mod answer;
+#[cfg(test)]
+mod answers;
 mod app;
 mod ask;
 mod audit;

@@ -266,3 +266,61 @@ fn name_secrets(edits: &mut [Edit]) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::caller::Proof;
+    use crate::testing::Double;
+
+    #[test]
+    fn edits_are_made_again_when_others_were_quicker_and_secrets_are_released_whatever_becomes_of_them()
+     {
+        let most = u32::try_from(limits::EDIT_TRIES_MAX).unwrap();
+        for (races, only_at, expected) in [
+            (0, None, Ok((8, true))),
+            (most - 1, None, Ok((8, true))),
+            (most, None, Err(ProblemKind::Conflict)),
+            (0, Some(7), Ok((8, true))),
+            (1, Some(7), Err(ProblemKind::RevisionMismatch)),
+            (0, Some(6), Err(ProblemKind::RevisionMismatch)),
+        ] {
+            let daemon = Double::that_others_change(races);
+            let caller = Caller {
+                author: "uid 0".to_owned(),
+                role: Role::Admin,
+                proof: Proof::Socket,
+            };
+            let edits =
+                r#"{"edits": [{"add": {"user": {"name": "eve", "secret": "secret of eve"}}}]}"#;
+            let edits = serde_json::from_str(edits).unwrap();
+            let made = apply(&daemon, only_at, &caller, edits);
+            let made = made.map(|(applied, is_new)| (applied.revision, is_new));
+            assert_eq!(
+                made.map_err(|problem| problem.kind),
+                expected,
+                "{races} {only_at:?}"
+            );
+            let asked = daemon.asked();
+            let ends = [asked.first(), asked.last()].map(Option::<&String>::cloned);
+            let kept = [
+                "keep secret User(\"eve\") secret of eve",
+                "release secret kept/13",
+            ];
+            let is_kept = only_at != Some(6);
+            assert_eq!(
+                ends,
+                kept.map(|one| is_kept.then(|| one.to_owned())),
+                "{races} {only_at:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_request_makes_so_many_edits_and_not_one_more() {
+        assert!(check_number(EDITS_MAX).is_ok());
+        let refused = check_number(EDITS_MAX + 1).unwrap_err().0;
+        assert_eq!(refused.place.as_deref(), Some("edits"));
+        assert!(refused.detail.contains("this one has 1001"), "{refused:?}");
+    }
+}

@@ -191,7 +191,119 @@ fn message<T: Serialize>(kind: &str, id: Option<u64>, value: &T) -> Bytes {
 
 #[cfg(test)]
 mod tests {
+    use api::access::Role;
+    use durable::scratch::Scratch;
+    use http_body_util::BodyExt as _;
+    use hyper::service::Service as _;
+    use hyper_util::service::TowerToHyperService;
+
     use super::*;
+    use crate::guard;
+    use crate::peer::Peer;
+    use crate::testing::{Double, app_that_stops, event, local, token};
+
+    /// A stream of this caller. `seen`: the number of the last event that its browser has.
+    async fn stream(app: &Arc<App>, uri: &str, token: Option<&str>, seen: Option<&str>) -> Body {
+        let mut request = axum::extract::Request::get(uri).header(header::HOST, "127.0.0.1:3262");
+        if let Some(seen) = seen {
+            request = request.header("last-event-id", seen);
+        }
+        request = match token {
+            None => request.extension(Peer::Unix { uid: 0 }),
+            Some(token) => request
+                .header(header::AUTHORIZATION, format!("Bearer {token}"))
+                .extension(local(false)),
+        };
+        let request = request.body(Body::empty()).unwrap();
+        let router = TowerToHyperService::new(guard::router(app));
+        let response = router.call(request).await.unwrap();
+        assert_eq!(
+            response.headers()[header::CONTENT_TYPE],
+            "text/event-stream"
+        );
+        response.into_body()
+    }
+
+    /// The next message; none where the stream is over.
+    async fn next(body: &mut Body) -> Option<Bytes> {
+        Some(body.frame().await?.unwrap().into_data().unwrap())
+    }
+
+    async fn end(mut body: Body) {
+        while next(&mut body).await.is_some() {}
+    }
+
+    #[tokio::test]
+    async fn a_listener_gets_each_event_after_the_last_it_has_and_the_counters() {
+        let (scratch, daemon) = (Scratch::new(), Arc::new(Double::that_answers()));
+        let (app, _stop) = app_that_stops(&daemon, &scratch);
+        let watching = tokio::spawn(watch_daemon(Arc::clone(&app)));
+        for kind in ["a", "b", "c"] {
+            daemon.note(event(kind));
+        }
+        for (uri, seen, first) in [
+            ("/api/v1/live?after=1", None, 2_u64),
+            ("/api/v1/live?after=1", Some("2"), 3),
+            ("/api/v1/live?after=2", Some("what"), 3),
+            ("/api/v1/live", Some("0"), 1),
+            ("/api/v1/live", None, 4),
+        ] {
+            let mut body = stream(&app, uri, None, seen).await;
+            if first == 4 {
+                daemon.note(event("d"));
+            }
+            let events = daemon
+                .noted()
+                .into_iter()
+                .filter(|event| event.number >= first);
+            let events = events.map(|event| message("event", Some(event.number), &event));
+            let mut expected: Vec<_> = events.collect();
+            expected.push(message("stats", None, &daemon.stats()));
+            let mut got = Vec::new();
+            for _ in &expected {
+                got.push(next(&mut body).await.unwrap());
+            }
+            // The counters may have been asked for before the last event was there.
+            expected.sort();
+            got.sort();
+            assert_eq!(got, expected, "{uri} {seen:?}");
+        }
+        watching.abort();
+    }
+
+    #[tokio::test]
+    async fn a_stream_ends_with_the_right_to_it_with_its_place_and_with_all() {
+        let (scratch, daemon) = (Scratch::new(), Arc::new(Double::that_answers()));
+        let (app, stop) = app_that_stops(&daemon, &scratch);
+        let watching = tokio::spawn(watch_daemon(Arc::clone(&app)));
+        let token = token(&app, "v", Role::Viewer);
+        let uri = "/api/v1/live";
+        let mut revoked = stream(&app, uri, Some(&token), None).await;
+        assert!(next(&mut revoked).await.is_some());
+        app.tokens.revoke("v").unwrap();
+        end(revoked).await;
+        let lost = stream(&app, uri, None, None).await;
+        let mut others = Vec::new();
+        for _ in 0..limits::STREAMS_MAX {
+            others.push(stream(&app, uri, None, None).await);
+        }
+        end(lost).await;
+        for other in &mut others {
+            assert!(next(other).await.is_some());
+        }
+        stop.send(true).unwrap();
+        for other in others {
+            end(other).await;
+        }
+        watching.abort();
+        assert!(watching.await.is_err());
+        // With nobody who listens, nobody is asked.
+        let mut listener = std::pin::pin!(app.live.listener());
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(listener.as_mut().poll(&mut context).is_pending());
+        let _place = app.live.place("uid 0");
+        listener.await;
+    }
 
     #[test]
     fn a_message_is_one_line_of_data_and_an_event_has_its_number() {
