@@ -25,11 +25,15 @@ static FILES: &[File] = include!(concat!(env!("OUT_DIR"), "/console.rs"));
 
 /// What no route answers: a file of the console, or nothing.
 pub(crate) async fn file(request: Request) -> Answer {
+    answer(FILES, &request)
+}
+
+fn answer(files: &[File], request: &Request) -> Answer {
     let path = match request.uri().path() {
         "/" => "/index.html",
         other => other,
     };
-    let Some(file) = FILES.iter().find(|file| file.path == path) else {
+    let Some(file) = files.iter().find(|file| file.path == path) else {
         let detail = format!("there is no {path}; see /api/v1/openapi.json for all paths");
         return Err(Refusal::new(ProblemKind::NotFound, detail));
     };
@@ -92,6 +96,42 @@ mod tests {
             .iter()
             .map(|(name, value)| (name.clone(), value.parse().unwrap()))
             .collect()
+    }
+
+    #[test]
+    fn the_root_is_the_index_and_files_are_only_read() {
+        let files = [
+            FILE,
+            File {
+                path: "/index.html",
+                packed: b"as long as 17 is!",
+                ..FILE
+            },
+        ];
+        for (method, path, status, allowed) in [
+            (Method::GET, "/", 200, ""),
+            (Method::HEAD, "/index.html", 200, ""),
+            (Method::GET, "/a.js", 200, ""),
+            (Method::POST, "/a.js", 405, "GET, HEAD"),
+            (Method::GET, "/b.js", 404, ""),
+            (Method::POST, "/b.js", 404, ""),
+        ] {
+            let request = Request::builder().method(method.clone()).uri(path);
+            let request = request.header(header::ACCEPT_ENCODING, "gzip");
+            let request = request.body(Body::empty()).unwrap();
+            let response = answer(&files, &request).into_response();
+            let heads = response.headers();
+            let head = |name| heads.get(name).map_or("", |it| it.to_str().unwrap());
+            assert_eq!(response.status().as_u16(), status, "{method} {path}");
+            assert_eq!(head(header::ALLOW), allowed, "{method} {path}");
+            // One that is no shorter so is sent as it is.
+            let encoding = if path == "/a.js" && status == 200 {
+                "gzip"
+            } else {
+                ""
+            };
+            assert_eq!(head(header::CONTENT_ENCODING), encoding, "{method} {path}");
+        }
     }
 
     #[test]

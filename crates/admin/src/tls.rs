@@ -483,4 +483,81 @@ mod tests {
         let refused = open_private(scratch.path(), own).err();
         assert!(matches!(refused, Some(TlsError::KeyNoFile { .. })));
     }
+
+    /// A certificate that is valid until the first day of this year, and its key.
+    fn made(year: i32, is_ca: bool) -> (String, String) {
+        let mut parameters = CertificateParams::new(["localhost".to_owned()]).unwrap();
+        parameters.not_after = rcgen::date_time_ymd(year, 1, 1);
+        if is_ca {
+            parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        }
+        let pair = KeyPair::generate().unwrap();
+        let made = parameters.self_signed(&pair).unwrap();
+        (made.pem(), pair.serialize_pem())
+    }
+
+    #[test]
+    fn each_file_of_a_service_is_checked_and_another_content_is_another_one() {
+        let scratch = Scratch::new();
+        let write = |name: &str, text: &str| {
+            let path = scratch.path().join(name);
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+            path
+        };
+        let ((leaf, key), (ca, _)) = (made(2040, false), made(2030, true));
+        let chain = write("chain.pem", &format!("{leaf}{ca}"));
+        let [leaf, key, ca] = [("leaf.pem", leaf), ("key.pem", key), ("ca.pem", ca)]
+            .map(|(name, text)| write(name, &text));
+        let junk = "-----BEGIN CERTIFICATE-----\nwhat\n-----END CERTIFICATE-----\n";
+        let (empty, junk) = (write("empty.pem", ""), write("junk.pem", junk));
+        let absent = scratch.path().join("absent.pem");
+        for (certificate, key, ca, mistakes) in [
+            (&chain, &key, None, 0),
+            (&chain, &key, Some(&*ca), 0),
+            (&leaf, &key, Some(&*ca), 0),
+            (&absent, &absent, Some(&*absent), 3),
+            (&chain, &absent, None, 1),
+            (&chain, &empty, None, 1),
+            (&junk, &key, None, 1),
+            (&empty, &key, None, 1),
+            (&ca, &key, None, 1),
+            (&chain, &key, Some(&*leaf), 1),
+            (&chain, &key, Some(&*empty), 1),
+        ] {
+            let found = check_files(certificate, key, ca).map_or_else(|all| all.len(), |()| 0);
+            assert_eq!(found, mistakes, "{certificate:?} {key:?} {ca:?}");
+            assert_eq!(service_tls(certificate, key, ca).is_ok(), mistakes == 0);
+        }
+        let of = |ca: Option<&Path>| service_tls(&chain, &key, ca).unwrap();
+        let (plain, with_ca) = (of(None), of(Some(&ca)));
+        assert_eq!((plain.digest.len(), &of(None).digest), (64, &plain.digest));
+        assert_ne!(plain.digest, with_ca.digest);
+        assert_eq!(plain.config.send_tls13_tickets, 0);
+        assert!(!plain.config.session_storage.can_cache());
+        let end = |seconds| Some(SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds));
+        assert_eq!(
+            (plain.not_after, not_after(&chain)),
+            (end(1_893_456_000), end(1_893_456_000))
+        );
+        assert_eq!(
+            (not_after(&leaf), not_after(&absent)),
+            (end(2_208_988_800), None)
+        );
+        let files = Certificate::Files {
+            certificate: chain.clone(),
+            key: key.clone(),
+        };
+        let fingerprint = Tls::load(&files, &[]).unwrap().fingerprint;
+        assert_eq!(
+            (files.fingerprint(), files.check().is_ok()),
+            (Some(fingerprint), true)
+        );
+        let own = Certificate::Own {
+            directory: absent.clone(),
+        };
+        assert_eq!((own.fingerprint(), own.check().is_ok()), (None, true));
+        fs::write(&key, format!("{}\n", fs::read_to_string(&key).unwrap())).unwrap();
+        assert_ne!(of(None).digest, plain.digest);
+    }
 }

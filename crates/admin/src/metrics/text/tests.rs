@@ -22,21 +22,28 @@ fn operations(count: u64) -> Operations {
     }
 }
 
+const FOUND: [(&str, Severity); 4] = [
+    ("a", Severity::Error),
+    ("a", Severity::Error),
+    ("b", Severity::Info),
+    ("b", Severity::Warning),
+];
+
 fn snapshot(series: usize) -> Snapshot {
     let core = Core {
         core: 0,
         busy_us: 2_000_001,
         turns: 9,
-        sessions: 1,
+        sessions: 11,
         pool_bytes: 64,
         pool_free_bytes: 32,
-        starved: 0,
+        starved: 13,
     };
     let one = |number| Series {
         lun: format!("disk {number}"),
         initiator: "iqn.x:\"a\\b\n".to_owned(),
         depth: 3,
-        slow: 0,
+        slow: 12,
         read: operations(5),
         write: Operations::default(),
         other: Operations::default(),
@@ -52,7 +59,7 @@ fn snapshot(series: usize) -> Snapshot {
     };
     Snapshot {
         space: space(),
-        findings: by_labels(&[finding("a"), finding("a"), finding("b")]),
+        findings: by_labels(&FOUND.map(|(lun, severity)| finding(lun, severity))),
         stats: Stats {
             at_ms: 0,
             cores: vec![core],
@@ -63,7 +70,7 @@ fn snapshot(series: usize) -> Snapshot {
                 succeeded: 5,
                 failed: vec![failures],
             },
-            sessions: 1,
+            sessions: 19,
             stores: vec![Connections {
                 lun: "far".to_owned(),
                 up: 2,
@@ -80,8 +87,8 @@ fn snapshot(series: usize) -> Snapshot {
             config_file: None,
             state_directory: String::new(),
             cores: 1,
-            luns: 1,
-            targets: 1,
+            luns: 17,
+            targets: 18,
             sessions: 1,
             pending: Vec::new(),
             certificates: vec![certificate()],
@@ -126,9 +133,9 @@ fn space() -> Space {
     }
 }
 
-fn finding(lun: &str) -> Finding {
+fn finding(lun: &str, severity: Severity) -> Finding {
     Finding {
-        severity: Severity::Error,
+        severity,
         code: "store-error".to_owned(),
         subject: lun.to_owned(),
         lun: Some(lun.to_owned()),
@@ -137,28 +144,64 @@ fn finding(lun: &str) -> Finding {
     }
 }
 
+/// All samples but those of the histogram, whose labels are long.
+const SAMPLES: &str = r#"tarn_build_info{version="0.1.0"} 1
+tarn_start_time_seconds 1700000000.123
+tarn_certificate_not_after_seconds{of="administration"} 1800000000.000
+tarn_config_revision 42
+tarn_luns 17
+tarn_targets 18
+tarn_findings{rule="store-error",severity="error",lun="a"} 2
+tarn_findings{rule="store-error",severity="info",lun="b"} 1
+tarn_findings{rule="store-error",severity="warning",lun="b"} 1
+tarn_sessions 19
+tarn_session_info{session="1",initiator="iqn.x",target="",portal_group="20",core="0"} 1
+tarn_session_commands{session="1"} 14
+tarn_session_window{session="1"} 15
+tarn_session_violations_total{session="1"} 16
+tarn_connections_accepted_total 7
+tarn_logins_total 5
+tarn_login_failures_total{cause="not-found"} 2
+tarn_scsi_commands_total{OF,operation="read"} 5
+tarn_scsi_bytes_total{OF,operation="read"} 20480
+tarn_scsi_errors_total{OF,operation="read"} 1
+tarn_store_errors_total{lun="disk 0",errno="ENOSPC"} 4
+tarn_lun_info{lun="raw",type="tape"} 1
+tarn_lun_info{lun="thin",type="disk"} 1
+tarn_lun_size_bytes{lun="raw"} 1073741824
+tarn_lun_size_bytes{lun="thin"} 1073741824
+tarn_lun_allocated_bytes{lun="thin"} 4096
+tarn_filesystem_size_bytes{path="/srv/a.img"} 1000
+tarn_filesystem_free_bytes{path="/srv/a.img"} 10
+tarn_filesystem_promised_bytes{path="/srv/a.img"} 11
+tarn_scsi_command_duration_seconds_count{OF,operation="read"} 5
+tarn_scsi_command_duration_seconds_sum{OF,operation="read"} 1.500000
+tarn_queue_depth{OF} 3
+tarn_slow_commands_total{OF} 12
+tarn_store_connections{lun="far"} 2
+tarn_store_reconnects_total{lun="far"} 1
+tarn_store_held_requests{lun="far"} 4
+tarn_hyperscsi_frames_total{kind="received"} 9
+tarn_hyperscsi_frames_total{kind="corrupt"} 2
+tarn_hyperscsi_events_total{event="question"} 3
+tarn_hyperscsi_place_away{place="ether:eth1"} 2
+tarn_reactor_busy_seconds_total{core="0"} 2.000001
+tarn_reactor_turns_total{core="0"} 9
+tarn_reactor_sessions{core="0"} 11
+tarn_pool_bytes{core="0"} 64
+tarn_pool_free_bytes{core="0"} 32
+tarn_starved_commands_total{core="0"} 13
+"#;
+
 #[test]
-fn findings_and_failures_are_counted_by_unit_and_space_is_given_where_it_is_known() {
-    let text = text(Format::OpenMetrics);
-    for line in [
-        "tarn_findings{rule=\"store-error\",severity=\"error\",lun=\"a\"} 2",
-        "tarn_findings{rule=\"store-error\",severity=\"error\",lun=\"b\"} 1",
-        "tarn_store_errors_total{lun=\"disk 0\",errno=\"ENOSPC\"} 4",
-        "tarn_lun_info{lun=\"raw\",type=\"tape\"} 1",
-        "tarn_lun_info{lun=\"thin\",type=\"disk\"} 1",
-        "tarn_lun_size_bytes{lun=\"raw\"} 1073741824",
-        "tarn_lun_allocated_bytes{lun=\"thin\"} 4096",
-        "tarn_filesystem_promised_bytes{path=\"/srv/a.img\"} 11",
-        "tarn_hyperscsi_frames_total{kind=\"corrupt\"} 2",
-        "tarn_hyperscsi_events_total{event=\"question\"} 3",
-        "tarn_hyperscsi_place_away{place=\"ether:eth1\"} 2",
-    ] {
-        assert!(text.lines().any(|own| own == line), "{line}\n{text}");
+fn each_metric_says_its_own_of_each_thing_that_has_it() {
+    let of = "lun=\"disk 0\",initiator=\"iqn.x:\\\"a\\\\b\\n\"";
+    for format in [Format::OpenMetrics, Format::Prometheus] {
+        let text = text(format).replace(of, "OF");
+        let is_sample = |line: &&str| !line.starts_with('#') && !line.contains("_bucket{");
+        let samples: Vec<_> = text.lines().filter(is_sample).collect();
+        assert_eq!(samples, SAMPLES.lines().collect::<Vec<_>>());
     }
-    assert!(
-        !text.contains("tarn_lun_allocated_bytes{lun=\"raw\"}"),
-        "{text}"
-    );
 }
 
 fn session() -> Session {
@@ -171,10 +214,11 @@ fn session() -> Session {
         core: 0,
         since_ms: 0,
         luns: Vec::new(),
-        commands: 0,
-        window: 1,
+        commands: 14,
+        window: 15,
         transport: Transport::Iscsi(IscsiSession {
-            portal_group: 1,
+            portal_group: 20,
+            violations: 16,
             ..IscsiSession::default()
         }),
     }
@@ -189,18 +233,8 @@ fn open_metrics_has_units_and_an_end() {
     let text = text(Format::OpenMetrics);
     for line in [
         "# TYPE tarn_build info",
-        "tarn_build_info{version=\"0.1.0\"} 1",
-        "tarn_start_time_seconds 1700000000.123",
-        "tarn_certificate_not_after_seconds{of=\"administration\"} 1800000000.000",
         "# TYPE tarn_scsi_bytes counter",
         "# UNIT tarn_scsi_bytes bytes",
-        "tarn_reactor_busy_seconds_total{core=\"0\"} 2.000001",
-        "tarn_login_failures_total{cause=\"not-found\"} 2",
-        "tarn_session_info{session=\"1\",initiator=\"iqn.x\",target=\"\",portal_group=\"1\",core=\"0\"} 1",
-        "tarn_session_window{session=\"1\"} 1",
-        "tarn_store_connections{lun=\"far\"} 2",
-        "tarn_store_reconnects_total{lun=\"far\"} 1",
-        "tarn_store_held_requests{lun=\"far\"} 4",
     ] {
         assert!(text.lines().any(|own| own == line), "{line}\n{text}");
     }
