@@ -640,6 +640,12 @@ fn connections_max(cores: usize, units: usize) -> usize {
 }
 
 #[cfg(test)]
-mod living;
+pub(crate) mod living;
+#[cfg(test)]
+mod returns;
+#[cfg(test)]
+mod rows;
+#[cfg(test)]
+mod rules;
 #[cfg(test)]
 mod tests;

@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::Asked;
+use crate::daemon::InForce;
 
 /// Who changes the configuration.
 const AUTHOR: &str = "tester";
@@ -95,6 +96,21 @@ impl Living {
         let text = self.text();
         assert_eq!(text.matches(&old).count(), 1, "places of {old:?}");
         text.replace(&old, &new)
+    }
+
+    /// Has the daemon take what it serves for this: nothing is opened or changed for that.
+    pub(crate) fn pretend(&self, text: &str, change: impl FnOnce(&mut Running)) {
+        let text = placed(&self.scratch, text);
+        let now = self.daemon.in_force();
+        let mut running = now.running.clone();
+        running.model = Arc::new(Model::from_toml(&text, &self.path("tarn.toml")).unwrap());
+        change(&mut running);
+        let (document, past) = (now.document.clone(), now.past.clone());
+        *self.daemon.in_force.write().unwrap() = Arc::new(InForce {
+            running,
+            document,
+            past,
+        });
     }
 
     pub(crate) fn plan(&self, text: &str) -> Result<Plan, Problem> {
