@@ -160,3 +160,118 @@ impl Scheduler {
         Ok(Self { _ends: ends })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attempts::pause;
+    use crate::snapshots::testing::Images;
+
+    /// 2026-11-24T02:29:59Z, in seconds since 1970. The schedule of the unit: `hourly = 2, daily = 1, at = "02:30"`.
+    const TIME: u64 = 1_795_487_399;
+
+    /// 2026-11-24T06:00:00Z.
+    const SIX: u64 = TIME + 7 * 1800 + 1;
+
+    const NONE: [&str; 0] = [];
+
+    fn at(seconds: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    fn taken(name: &str) -> [String; 3] {
+        ["begin", "take", "keep"].map(|call| format!("{call} {name}"))
+    }
+
+    /// As one author has one place, all of it is one test.
+    #[test]
+    fn a_schedule_takes_each_run_once_and_removes_what_it_keeps_no_longer() {
+        let images = Images::new();
+        let (daemon, cluster) = (&images.living.daemon, &images.a);
+        let mut looks = Looks::default();
+        let now = Instant::now();
+        looks.look(daemon, at(TIME), now);
+        let first = ["hourly-2026-11-24T02.00Z", "daily-2026-11-23T02.30Z"];
+        assert_eq!(cluster.calls(), first.map(taken).concat());
+        let noted = |name| format!("snapshot-taken Info lun a: snapshot {name} is taken");
+        assert_eq!(images.noted(), first.map(noted));
+        #[rustfmt::skip]
+        let times = [
+            (TIME, None, None),
+            (TIME + 1, Some("daily-2026-11-24T02.30Z"), Some("daily-2026-11-23T02.30Z")),
+            (TIME + 1800, None, None),
+            (TIME + 1801, Some("hourly-2026-11-24T03.00Z"), None),
+            (TIME + 5401, Some("hourly-2026-11-24T04.00Z"), Some("hourly-2026-11-24T02.00Z")),
+        ];
+        for (seconds, name, removed) in times {
+            looks.look(daemon, at(seconds), now);
+            let mut calls: Vec<_> = name.iter().flat_map(|name| taken(name)).collect();
+            calls.extend(removed.map(|name| format!("remove {name}")));
+            assert_eq!(cluster.calls(), calls, "{seconds}");
+        }
+        images.noted();
+        a_run_that_fails_is_tried_again_at_its_time_and_reported_once(&images, &mut looks);
+        another_schedule_is_looked_at_anew(&images, &mut looks);
+
+        images.configure_with("hourly = 2", "hourly = 4");
+        let scheduler = Scheduler::start(daemon).unwrap();
+        while !cluster.calls().iter().any(|call| call.starts_with("keep ")) {
+            pause(Duration::from_millis(5));
+        }
+        drop(scheduler);
+        images.living.stop();
+    }
+
+    fn a_run_that_fails_is_tried_again_at_its_time_and_reported_once(
+        images: &Images,
+        looks: &mut Looks,
+    ) {
+        let (daemon, cluster) = (&images.living.daemon, &images.a);
+        cluster.fail(Some("take"));
+        let missed = |hour: &str| {
+            let name = format!("hourly-2026-11-24T{hour}.00Z");
+            format!("snapshot {name} is not taken: lun \"a\": cannot take: it fails")
+        };
+        let mut due = Instant::now();
+        for (halves, hour) in [(5, "05"), (7, "06")] {
+            let time = at(TIME + 1800 * halves + 1);
+            looks.look(daemon, time, due);
+            assert_eq!(cluster.calls().len(), 3, "{hour}");
+            assert_eq!(daemon.missed()["a"], missed(hour));
+            let noted = format!("snapshot-missed Warning lun a: {}", missed(hour));
+            assert_eq!(images.noted(), [noted]);
+            let retry = looks.0["a"].retry.unwrap();
+            let before = retry.checked_sub(Duration::from_nanos(1)).unwrap();
+            looks.look(daemon, time, before);
+            assert_eq!(cluster.calls(), NONE, "not before its time");
+            looks.look(daemon, time, retry);
+            assert_eq!(cluster.calls().len(), 3, "{hour}");
+            assert_eq!(images.noted(), NONE, "it is said once");
+            due = looks.0["a"].retry.unwrap();
+        }
+        // One that cannot be removed keeps nothing from being taken.
+        cluster.fail(Some("remove"));
+        looks.look(daemon, at(SIX), due);
+        let mut calls = taken("hourly-2026-11-24T06.00Z").to_vec();
+        calls.push("remove hourly-2026-11-24T03.00Z".to_owned());
+        assert_eq!(cluster.calls(), calls);
+        assert!(daemon.missed().is_empty() && looks.0["a"].retry.is_none());
+    }
+
+    fn another_schedule_is_looked_at_anew(images: &Images, looks: &mut Looks) {
+        let daemon = &images.living.daemon;
+        let now = Instant::now();
+        let missed = |looks: &mut Looks| {
+            looks.look(daemon, at(SIX), now);
+            daemon.missed().len()
+        };
+        images.a.fail(Some("list"));
+        assert_eq!(missed(looks), 0, "all is done");
+        images.configure_with("hourly = 2", "hourly = 3");
+        assert_eq!(missed(looks), 1);
+        images.configure_with("snapshots = { hourly = 2, daily = 1, at = \"02:30\" }", "");
+        assert_eq!((missed(looks), looks.0.len()), (0, 0));
+        images.a.fail(None);
+        images.a.calls();
+    }
+}

@@ -10,6 +10,10 @@
 mod images;
 mod orders;
 mod rollback;
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
 
 pub(super) use images::note_resumed;
 pub(super) use rollback::settle as settle_rollbacks;
@@ -250,6 +254,20 @@ impl Source {
         let path = self.path.clone();
         let all = self.ask(patience, move || Snapshots::of(&path)?.list())?;
         Ok(all.into_iter().map(|one| self.view(one)).collect())
+    }
+
+    fn check_room_of(&self, free_bytes: u64, size_bytes: u64) -> Result<(), Problem> {
+        if free_bytes >= size_bytes / FREE_PART {
+            return Ok(());
+        }
+        let (free, percent) = (free_bytes >> 20, 100 / FREE_PART);
+        let detail = format!(
+            "lun {:?} ({}): {free} MiB are free on its file system, which is less than {percent} %: make room, or \
+             remove snapshots (tarn snapshot rm)",
+            self.lun,
+            self.path.display()
+        );
+        Err(Problem::new(ProblemKind::StorageFull, detail))
     }
 
     fn view(&self, snapshot: Snapshot) -> view::Snapshot {
@@ -579,16 +597,7 @@ pub(super) fn check_room(daemon: &Daemon, lun: &str) -> Result<(), Problem> {
     let room = source.ask(&daemon.attempts.begin_step(STEP_MAX), move || {
         Snapshots::of(&path)?.room()
     })?;
-    if room.free_bytes >= room.size_bytes / FREE_PART {
-        return Ok(());
-    }
-    let (free, percent) = (room.free_bytes >> 20, 100 / FREE_PART);
-    let detail = format!(
-        "lun {lun:?} ({}): {free} MiB are free on its file system, which is less than {percent} %: make room, or \
-         remove snapshots (tarn snapshot rm)",
-        source.path.display()
-    );
-    Err(Problem::new(ProblemKind::StorageFull, detail))
+    source.check_room_of(room.free_bytes, room.size_bytes)
 }
 
 /// A run of a schedule has no snapshot.
@@ -717,67 +726,4 @@ fn note_in(events: &Events, severity: Severity, kind: &str, lun: &str, message: 
         author: None,
         command: None,
     });
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_snapshot_without_a_name_is_called_by_its_second() {
-        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_255_416);
-        assert_eq!(name_at(time).as_str(), "2026-11-21T10-03-36Z");
-        let before = SystemTime::UNIX_EPOCH - Duration::from_secs(1);
-        assert_eq!(name_at(before).as_str(), "1970-01-01T00-00-00Z");
-    }
-
-    #[test]
-    fn what_is_done_at_once_ends_as_a_whole() {
-        let fail = |text: &str| Problem::new(ProblemKind::Failed, text);
-        let done = at_once([1, 2, 3].into_iter(), |one| Ok(one * 2)).unwrap();
-        assert_eq!(done, [2, 4, 6]);
-        let failed = at_once([1, 2, 3].into_iter(), |one| match one {
-            2 => Err(fail("second")),
-            3 => Err(fail("third")),
-            one => Ok(one),
-        });
-        assert_eq!(failed.unwrap_err().detail, "second");
-    }
-
-    #[test]
-    fn only_what_was_kept_is_taken_back() {
-        let failed = || Err(Problem::new(ProblemKind::Failed, "no"));
-        let taken_back = std::cell::RefCell::new(Vec::new());
-        let take_back = |name: &&'static str| taken_back.borrow_mut().push(*name);
-        let all = all_or_none(vec![Ok(1), Ok(2)], &["a", "b"], take_back);
-        assert_eq!((all.unwrap(), taken_back.borrow().len()), (vec![1, 2], 0));
-        let none = all_or_none(vec![Ok(1), failed(), Ok(3)], &["a", "b", "c"], take_back);
-        assert!(none.is_err());
-        assert_eq!(*taken_back.borrow(), ["a", "c"]);
-    }
-
-    #[test]
-    fn an_error_names_the_lun_that_is_not_held_and_why() {
-        for (why, status) in [
-            (NotHeld::Refused(MediumFailure::Gone), 409),
-            (NotHeld::Refused(MediumFailure::Busy), 409),
-            (NotHeld::NoAnswer, 503),
-        ] {
-            let problem = not_held("disk", &why);
-            assert_eq!(problem.status, status);
-            assert!(problem.detail.contains("\"disk\""), "{}", problem.detail);
-        }
-    }
-
-    #[test]
-    fn a_name_that_is_no_part_of_a_path_is_refused_with_the_rule() {
-        for name in ["", "..", "a/b", "../a", "a\u{0}"] {
-            let problem = parse(name).unwrap_err();
-            assert_eq!(
-                (problem.status, problem.place.as_deref()),
-                (400, Some("name"))
-            );
-        }
-        assert!(parse("before-upgrade").is_ok());
-    }
 }
