@@ -643,4 +643,86 @@ luns = [{ lun = 0, id = "one" }, { lun = 1, id = "two" }]
         let bob = luns(&policy, B, Some("bob")).ok().unwrap();
         assert_eq!(bob, [(0, 10, false)]);
     }
+
+    #[test]
+    fn a_portal_is_reached_at_its_own_address_before_one_that_stands_for_all() {
+        let mut policy = policy();
+        let reached = |policy: &ModelPolicy, portal: &str, tag| {
+            policy.is_reached(TargetIndex(1), portal.parse().unwrap(), tag)
+        };
+        assert!(reached(&policy, "127.0.0.1:3260", 7));
+        assert!(reached(&policy, "[::ffff:127.0.0.1]:3260", 7));
+        for (portal, tag) in [
+            ("127.0.0.1:3260", 6),
+            ("127.0.0.1:3261", 7),
+            ("127.0.0.2:3260", 7),
+        ] {
+            assert!(!reached(&policy, portal, tag), "{portal} {tag}");
+        }
+        assert!(!policy.is_reached(TargetIndex(3), "127.0.0.1:3260".parse().unwrap(), 7));
+        let target = policy.model.target_indices().next().unwrap();
+        policy.bound[0] = ["0.0.0.0:3260", "127.0.0.1:3260", "127.0.0.1:3261"]
+            .map(|one| one.parse().unwrap())
+            .into();
+        for (portal, position) in [
+            ("127.0.0.1:3260", Some(1)),
+            ("127.0.0.2:3260", Some(0)),
+            ("127.0.0.1:3261", Some(2)),
+            ("127.0.0.2:3261", None),
+        ] {
+            assert_eq!(
+                policy.portal_reached(target, portal.parse().unwrap()),
+                position,
+                "{portal}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_login_to_what_is_not_there_is_not_found_and_a_target_without_users_needs_no_proof() {
+        let mut policy = policy();
+        let login = |policy: &ModelPolicy, target: &str, portal: &str| {
+            let asker = Asker {
+                portal: portal.parse().unwrap(),
+                ..asker(B, None)
+            };
+            let authorized = policy.authorize(&asker, Some(target));
+            authorized.map(|one| (one.target, matches!(one.policy.auth, TargetAuth::None)))
+        };
+        let (proved, open) = ("iqn.2026-11.example:proved", "iqn.2026-11.example:open");
+        let here = "127.0.0.1:3260";
+        let not_found = Err(LoginStatus::NotFound);
+        assert_eq!(
+            login(&policy, proved, here),
+            Ok((Some(TargetIndex(1)), false))
+        );
+        assert_eq!(login(&policy, proved, "127.0.0.1:3261"), not_found);
+        assert_eq!(
+            login(&policy, "iqn.2026-11.example:absent", here),
+            not_found
+        );
+        assert_eq!(login(&policy, open, here), not_found, "it is bound nowhere");
+        policy.bound[1] = policy.bound[0].clone();
+        assert_eq!(login(&policy, open, here), Ok((Some(TargetIndex(2)), true)));
+        let names = |only| -> Vec<String> {
+            let found = policy.targets(&asker(B, None), only).into_iter();
+            found
+                .map(|one| format!("{} {}", one.name, one.addresses.join(" ")))
+                .collect()
+        };
+        assert_eq!(
+            names(Some(TargetIndex(2))),
+            [format!("{open} 127.0.0.1:3260,1")]
+        );
+        assert_eq!(
+            names(Some(TargetIndex(1))),
+            [format!("{proved} 127.0.0.1:3260,7")]
+        );
+        assert_eq!(names(None).len(), 2);
+        let users = policy.accounts.iter().map(|one| one.as_ref().unwrap());
+        let users: Vec<_> = users
+            .map(|one| (one.initiator.name.as_str(), one.target.is_some()))
+            .collect();
+        assert_eq!(users, [("alice", false), ("bob", false)]);
+    }
 }

@@ -342,6 +342,18 @@ mod tests {
     }
 
     #[test]
+    fn who_listens_at_all_addresses_is_reached_at_that_of_this_machine() {
+        for (bound, near) in [
+            ("0.0.0.0:7", "127.0.0.1:7"),
+            ("[::]:7", "[::1]:7"),
+            ("192.0.2.1:7", "192.0.2.1:7"),
+            ("[2001:db8::1]:7", "[2001:db8::1]:7"),
+        ] {
+            assert_eq!(nearest(bound.parse().unwrap()).to_string(), near);
+        }
+    }
+
+    #[test]
     fn servers_of_nbd_are_shown_with_their_exports() {
         let text = "lun = [{ id = \"a\", store = \"mem:1M\" }]\n[[nbd]]\nluns = [\"a\"]\n";
         let model = Model::from_toml(text, Path::new("t.toml")).unwrap();

@@ -580,47 +580,82 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_a_unit_names_it() {
-        let events = Events::default();
-        let unit = "web";
-        for event in [
-            plane::Event::UnitResized {
-                unit,
-                before: 4,
-                blocks: 8,
-            },
-            plane::Event::MediumMoved { unit, is_in: true },
-            plane::Event::MediumMoved { unit, is_in: false },
-            plane::Event::StoreStuck { unit },
-            plane::Event::StoreFreed { unit, core: 0 },
-            plane::Event::StoreFailed {
-                unit,
-                cause: Cause::NoSpace,
-                failure: &IoFailure::NoSpace { offset: 512 },
-                unreported: 3,
-            },
-            plane::Event::StoreReach {
-                unit,
-                core: 0,
-                is_reached: false,
-            },
-            plane::Event::StoreReach {
-                unit,
-                core: 0,
-                is_reached: true,
-            },
-            plane::Event::StateNotKept {
-                unit,
-                error: &SaveError::Failed(io::ErrorKind::StorageFull.into()),
-            },
-        ] {
-            events.emit(&event);
+    fn what_is_said_of_a_unit_names_it_and_is_as_bad_as_it_is() {
+        let (unit, failure, cause) = ("web", &IoFailure::NoSpace { offset: 512 }, Cause::NoSpace);
+        let failed = |unreported| plane::Event::StoreFailed {
+            unit,
+            cause,
+            failure,
+            unreported,
+        };
+        let reach = |is_reached| plane::Event::StoreReach {
+            unit,
+            core: 3,
+            is_reached,
+        };
+        let resized = |before, blocks| plane::Event::UnitResized {
+            unit,
+            before,
+            blocks,
+        };
+        let moved = |is_in| plane::Event::MediumMoved { unit, is_in };
+        let stuck = plane::Event::StoreStuck { unit };
+        let freed = plane::Event::StoreFreed { unit, core: 3 };
+        let error = SaveError::Failed(io::ErrorKind::StorageFull.into());
+        let unkept = plane::Event::StateNotKept {
+            unit,
+            error: &error,
+        };
+        let why = format!("its store failed a command: {failure} ({cause})");
+        let more = format!("{why}; 1 more failed and are not listed");
+        let (bad, good) = (Severity::Error, Severity::Info);
+        #[rustfmt::skip]
+        let said = [
+            (resized(4, 8), good, "lun-resized", "it has 8 blocks now, and had 4"),
+            (resized(4, 4), good, "lun-resized", "it has 4 blocks now, and had 4"),
+            (resized(4, 3), bad, "lun-resized", "its store has shrunk from 4 to 3 blocks: what was behind them is lost"),
+            (moved(true), good, "medium-loaded", "its medium is in"),
+            (moved(false), good, "medium-ejected", "its medium is out"),
+            (stuck, bad, "store-stuck", "its store does not give a request back; what that may write is refused until then"),
+            (freed, good, "store-freed", "its store has given back every request that core 3 waited for"),
+            (failed(0), bad, "store-error", &why),
+            (failed(1), bad, "store-error", &more),
+            (reach(false), bad, "store-lost", "core 3 cannot reach who has its data; commands end with NOT READY"),
+            (reach(true), good, "store-reached", "core 3 reaches who has its data again"),
+            (unkept, bad, "state-not-kept", "its reservations or mode pages could not be kept; see the log"),
+        ];
+        for (emitted, severity, kind, message) in said {
+            let events = Events::default();
+            events.emit(&emitted);
+            let said = events.find(&EventQuestion::after(0, 2)).swap_remove(0);
+            assert_eq!((said.severity, said.kind.as_str()), (severity, kind));
+            assert_eq!(said.message, format!("lun web: {message}"));
+            assert_eq!(said.lun.as_deref(), Some(unit));
         }
-        let all = events.find(&EventQuestion::after(0, usize::MAX));
-        assert_eq!(all.len(), 9);
-        for event in all {
-            assert_eq!(event.lun.as_deref(), Some("web"));
-            assert!(event.message.starts_with("lun web: "), "{}", event.message);
+    }
+
+    #[test]
+    fn a_quota_is_said_to_be_as_full_as_it_is() {
+        let (good, bad) = (Severity::Info, Severity::Error);
+        for (space, severity, kind, rest) in [
+            (Space::Free, good, "quota-free", ""),
+            (Space::Low, Severity::Warning, "quota-soft", ""),
+            (
+                Space::Full,
+                bad,
+                "quota-full",
+                "; writes to blocks without space fail",
+            ),
+        ] {
+            let said = of_quota(&Held {
+                quota: "owner bob".to_owned(),
+                bytes: 7,
+                most_bytes: 8,
+                space,
+            });
+            assert_eq!((said.severity, said.kind.as_str()), (severity, kind));
+            let message = format!("the disks of owner bob take 7 bytes of 8{rest}");
+            assert_eq!(said.message, message);
         }
     }
 

@@ -343,7 +343,147 @@ fn sender(host: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+    use std::net::{TcpListener, TcpStream};
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::sync::mpsc::sync_channel;
+
+    use crate::scratch::Scratch;
+
     use super::*;
+
+    /// Reads a request and answers it so. Gives its head and its body.
+    fn answer(stream: TcpStream, status: &str) -> (String, String) {
+        let mut stream = BufReader::new(stream);
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            assert_ne!(stream.read_line(&mut head).unwrap(), 0, "{head}");
+        }
+        let length = head.to_lowercase();
+        let length = length.split("content-length: ").nth(1).unwrap();
+        let length = length.lines().next().unwrap().parse().unwrap();
+        let mut body = vec![0; length];
+        stream.read_exact(&mut body).unwrap();
+        let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n");
+        stream.get_mut().write_all(answer.as_bytes()).unwrap();
+        (head, String::from_utf8(body).unwrap())
+    }
+
+    /// Says what a mail server does that takes everything. Gives what it was told.
+    fn take_mail(stream: TcpStream) -> Vec<String> {
+        let mut stream = BufReader::new(stream);
+        let say = |stream: &mut BufReader<TcpStream>, reply: &str| {
+            stream
+                .get_mut()
+                .write_all(format!("{reply}\r\n").as_bytes())
+                .unwrap();
+        };
+        say(&mut stream, "220 x");
+        let (mut told, mut is_mail) = (Vec::new(), false);
+        loop {
+            let mut line = String::new();
+            if stream.read_line(&mut line).unwrap() == 0 {
+                return told;
+            }
+            let line = line.trim_end().to_owned();
+            is_mail = (is_mail || line == "DATA") && line != ".";
+            match (is_mail, line.as_str()) {
+                (true, "DATA") => say(&mut stream, "354 go on"),
+                (true, _) => {}
+                (false, _) => say(&mut stream, "250 x"),
+            }
+            told.push(line);
+        }
+    }
+
+    /// Who is to get events of this kind and no others, at this server.
+    fn receivers(scratch: &Scratch, port: u16) -> Result<Receivers, StartError> {
+        let secret = scratch.path().join("s");
+        fs::write(&secret, "a secret of the test").unwrap();
+        fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+        let text = format!(
+            "[[notify]]\nurl = \"http://127.0.0.1:{port}/hook\"\nsecret_file = \"s\"\nevents = [\"store-error\"]\n\
+             [[notify]]\nmail = \"ops@example.org\"\nsmtp = \"127.0.0.1:{port}\"\nevents = [\"login-failed\"]\n"
+        );
+        let model = Model::from_toml(&text, &scratch.path().join("tarn.toml")).unwrap();
+        Receivers::of(&model, rustix::process::geteuid().as_raw(), "san 1")
+    }
+
+    #[test]
+    fn what_a_server_refuses_is_sent_again_until_it_takes_it_and_meanwhile_it_is_a_trouble() {
+        let scratch = Scratch::new();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let receivers = receivers(&scratch, port).unwrap();
+        let (name, address) = (
+            format!("http://127.0.0.1:{port}"),
+            "ops@example.org".to_owned(),
+        );
+        assert_eq!(format!("{receivers:?}"), format!("{:?}", [&name, &address]));
+        let hook = &receivers.0[0];
+        hook.lock().dropped = 2;
+        receivers.start().unwrap();
+        receivers.offer(&event("session-began", 6));
+        receivers.offer(&event("store-error", 7));
+        let (head, body) = answer(listener.accept().unwrap().0, "503 later");
+        assert!(head.starts_with("POST /hook HTTP/1.1\r\n"), "{head}");
+        let message: serde_json::Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(
+            (&message["host"], &message["dropped"]),
+            (&"san 1".into(), &2.into())
+        );
+        let numbers = |body: &str| -> Vec<u64> {
+            let message: serde_json::Value = serde_json::from_str(body).unwrap();
+            let events = message["events"].as_array().unwrap().iter();
+            events
+                .map(|event| event["number"].as_u64().unwrap())
+                .collect()
+        };
+        assert_eq!(numbers(&body), [7]);
+        receivers.offer(&event("store-error", 8));
+        // The attempt is over for its thread a moment after it is for the server.
+        while hook.lock().failure.is_none() {
+            thread::yield_now();
+        }
+        let troubles = receivers.troubles();
+        assert_eq!(troubles.len(), 1, "{troubles:?}");
+        assert_eq!(troubles[0].0, name);
+        assert!(
+            troubles[0]
+                .1
+                .ends_with("; 1 more events wait, 0 were dropped"),
+            "{troubles:?}"
+        );
+        let (_, again) = answer(listener.accept().unwrap().0, "204 No Content");
+        assert_eq!(again, body, "it is sent again as it was");
+        let (_, next) = answer(listener.accept().unwrap().0, "204 No Content");
+        assert_eq!(numbers(&next), [8]);
+        assert!(next.contains("\"dropped\":0"), "{next}");
+        assert!(receivers.troubles().is_empty());
+    }
+
+    #[test]
+    fn a_mail_has_an_id_of_its_first_event_and_comes_from_the_machine() {
+        let scratch = Scratch::new();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let receivers = receivers(&scratch, listener.local_addr().unwrap().port()).unwrap();
+        receivers.start().unwrap();
+        receivers.offer(&event("login-failed", 9));
+        let (send, sent) = sync_channel(1);
+        let stream = listener.accept().unwrap().0;
+        thread::spawn(move || send.send(take_mail(stream)).unwrap());
+        let told = sent.recv().unwrap();
+        let has = |words: &str| told.iter().any(|line| line.contains(words));
+        for words in [
+            "MAIL FROM:<tarn@san1>",
+            "RCPT TO:<ops@example.org>",
+            "<tarn-san1-0-9-1@",
+            "event 9)",
+        ] {
+            assert!(has(words), "{words}: {told:?}");
+        }
+    }
 
     #[test]
     fn a_message_begins_no_paragraph_of_a_mail() {

@@ -181,3 +181,34 @@ fn opened(unit: &config::Unit, options: &OpenOptions) -> Result<OpenStore, Start
     });
     opened.map(OpenStore::plain)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use config::Model;
+
+    use super::*;
+
+    #[test]
+    fn a_stand_in_has_the_size_that_was_served_where_that_is_one() {
+        let text = "[[lun]]\nid = \"a\"\nstore = \"mem:1M?blocksize=4096\"\n\
+                    [[lun]]\nid = \"d\"\nstore = \"cdrom:/none.iso\"\n";
+        let model = Model::from_toml(text, Path::new("/t.toml")).unwrap();
+        let found = |at: usize, size| {
+            let opened = stand_in(&model.units()[at], size).ok().unwrap();
+            let facts = opened.store.capabilities();
+            (facts.size_bytes, facts.block_bytes)
+        };
+        for (size, expected) in [
+            (None, SIZE_UNKNOWN),
+            (Some(0), SIZE_UNKNOWN),
+            (Some(4096), 4096),
+            (Some(4608), SIZE_UNKNOWN),
+            (Some(3 * 4096), 3 * 4096),
+        ] {
+            assert_eq!(found(0, size), (expected, 4096), "{size:?}");
+        }
+        assert_eq!(found(1, Some(4096)), (0, 2048), "an empty drive");
+    }
+}

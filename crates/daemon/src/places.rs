@@ -191,6 +191,7 @@ mod tests {
     use durable::scratch::Scratch;
 
     use super::*;
+    use crate::serve::living::Living;
 
     #[test]
     fn a_directory_is_shown_with_those_in_it_and_nothing_else() {
@@ -239,5 +240,62 @@ mod tests {
             wanted.map(|(path, bytes)| (PathBuf::from(path), bytes))
         );
         assert!(devices(&scratch.path().join("absent")).is_empty());
+    }
+
+    #[test]
+    fn places_are_beside_what_is_served_or_below_the_roots() {
+        let living = Living::new(
+            "[server]\nstate = \"{dir}/state\"\ncores = 1\n[admin]\nenabled = false\n\
+             [limits]\npool_per_core_bytes = \"16M\"\n",
+        );
+        for directory in ["one/below", "one/.hidden", "two/below", "three"] {
+            fs::create_dir_all(living.path(directory)).unwrap();
+        }
+        for file in [
+            "one/a.img",
+            "one/c.iso",
+            "two/d.iso",
+            "two/e.iso",
+            "three/f.iso",
+        ] {
+            fs::write(living.path(file), "").unwrap();
+        }
+        let luns = "[[lun]]\nid = \"a\"\nstore = \"file:{dir}/one/a.img\"\n\
+                    [[lun]]\nid = \"d\"\nstore = \"cdrom:{dir}/two/d.iso\"\n";
+        let roots = |roots: &str| format!("{luns}[confine]\nroots = [{roots}]\n");
+        let of_kernel: Vec<_> = devices(Path::new(BLOCK))
+            .into_iter()
+            .map(|(path, bytes)| (path.display().to_string(), Some(bytes), None))
+            .collect();
+        let (one, two) = (&["one", "one/below"][..], &["two", "two/below"][..]);
+        let discs = ["two/d.iso", "two/e.iso"];
+        for (text, directories, found, has_devices) in [
+            (luns.to_owned(), &[one, two].concat()[..], &discs[..], true),
+            (roots("\"{dir}/one\""), one, &[], false),
+            (
+                roots("\"{dir}/two\", \"{dir}/one/a.img\""),
+                two,
+                &discs,
+                false,
+            ),
+            (roots("\"{dir}/one\", \"/dev\""), one, &[], true),
+        ] {
+            living.pretend(&text, |_| ());
+            let places = places(&living.daemon);
+            let paths = |names: &[&str]| -> Vec<String> {
+                let paths = names.iter().map(|name| living.path(name));
+                paths.map(|path| path.display().to_string()).collect()
+            };
+            assert_eq!(places.directories, paths(directories), "{text}");
+            assert_eq!(places.discs, paths(found), "{text}");
+            let found = places.devices.into_iter();
+            let found: Vec<_> = found
+                .map(|one| (one.path, one.size_bytes, one.lun))
+                .collect();
+            let mut expected = of_kernel.clone();
+            expected.truncate(if has_devices { DEVICES_MAX } else { 0 });
+            assert_eq!(found, expected, "{text}");
+        }
+        living.stop();
     }
 }

@@ -547,4 +547,30 @@ mod tests {
         let file = path("t.toml");
         assert_eq!(check(&file, &environment(&scratch)).unwrap_err().len(), 2);
     }
+
+    #[test]
+    fn a_command_line_is_kept_in_a_file_once_and_read_from_it_then() {
+        let scratch = Scratch::new();
+        let file = scratch.path().join("kept.toml");
+        let asked = |stores: &[&str]| Asked {
+            save: Some(file.clone()),
+            ..args(&scratch, stores)
+        };
+        let made = prepare(&asked(&["mem:1M"]), &environment(&scratch))
+            .ok()
+            .unwrap();
+        assert!(made.is_to_be_made && !file.exists());
+        made.make_file().unwrap();
+        let text = fs::read_to_string(&file).unwrap();
+        assert_eq!((&made.text, text.matches("[[lun]]").count()), (&text, 1));
+        assert!(made.make_file().is_err(), "it is there");
+        drop(made);
+        let again = prepare(&asked(&["mem:1M", "mem:2M"]), &environment(&scratch))
+            .ok()
+            .unwrap();
+        assert!(!again.is_to_be_made);
+        assert_eq!((&again.text, again.model.units().len()), (&text, 1));
+        again.make_file().unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), text);
+    }
 }

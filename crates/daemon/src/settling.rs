@@ -325,7 +325,10 @@ impl Settlings {
 
 #[cfg(test)]
 mod tests {
+    use api::control::Control as _;
+
     use super::*;
+    use crate::serve::living::Living;
 
     fn leaver(index: u32, name: &str) -> Leaver {
         Leaver {
@@ -378,5 +381,129 @@ mod tests {
         assert_eq!(settlings.progress(7), waits);
         assert_eq!(settlings.progress(8), Progress::Settled(Vec::new()));
         assert!(!settlings.is_empty());
+    }
+
+    /// A change that is settled, of which this unit was closed without a good flush.
+    fn settled(revision: u64, unit: u32) -> Settling {
+        let rest = Unsettled {
+            removed: vec![leaver(unit, "disk"), leaver(unit + 1, "other")],
+            ..Unsettled::default()
+        };
+        let mut settling = Settling::new(revision, rest);
+        settling.stage = Stage::Settled(vec![UnitIndex(unit)]);
+        settling
+    }
+
+    fn living() -> Living {
+        Living::new(
+            "[[lun]]\nid = \"a\"\nstore = \"mem:1M\"\n[[lun]]\nid = \"b\"\nstore = \"mem:1M\"\n\
+             [server]\nstate = \"{dir}/state\"\ncores = 2\n[admin]\nenabled = false\n\
+             [limits]\npool_per_core_bytes = \"16M\"\n",
+        )
+    }
+
+    #[test]
+    fn what_has_come_of_the_last_changes_is_kept_and_what_a_flush_has_lost_is_named_at_the_end() {
+        let living = living();
+        let plane = &living.daemon.plane;
+        let patience = Duration::from_secs(60);
+        let mut settlings = Settlings::default();
+        let most = u64::try_from(OUTCOMES_MAX).unwrap();
+        for revision in 1..=most {
+            settlings.under_way.push(settled(revision, 3));
+            settlings.advance(plane, patience);
+        }
+        assert!(settlings.is_empty());
+        let warned = |progress| matches!(progress, Progress::Settled(all) if all.len() == 1);
+        assert!(warned(settlings.progress(1)));
+        for revision in [most + 1, most + 2] {
+            settlings.under_way.push(settled(revision, 3));
+            settlings.advance(plane, patience);
+        }
+        assert_eq!(settlings.outcomes.len(), OUTCOMES_MAX);
+        assert_eq!(settlings.progress(2), Progress::Settled(Vec::new()));
+        assert!(warned(settlings.progress(3)) && warned(settlings.progress(most + 2)));
+
+        let mut unmade = settled(1, 5);
+        unmade.revision = None;
+        settlings.under_way = vec![
+            settled(9, 3),
+            unmade,
+            Settling::new(10, Unsettled::default()),
+        ];
+        assert_eq!(settlings.unflushed_at_end(plane), ["disk", "disk"]);
+        settlings.outcomes.clear();
+        settlings.advance(plane, patience);
+        assert_eq!(
+            settlings.outcomes.len(),
+            1,
+            "nobody asks for what was not made"
+        );
+        assert_eq!(settlings.under_way.len(), 1);
+        living.stop();
+    }
+
+    #[test]
+    fn what_a_change_has_left_is_done_on_all_cores_and_is_late_after_its_time() {
+        let living = living();
+        let plane = &living.daemon.plane;
+        let in_force = living.daemon.in_force();
+        let b = in_force.running.units[1].index;
+        let rest = Unsettled {
+            removed: vec![leaver(b.0, "b")],
+            ..Unsettled::default()
+        };
+        let mut settling = Settling::new(7, rest);
+        let until = || Instant::now() + Duration::from_secs(30);
+        assert!(!settling.advance(plane, until()), "nobody has judged yet");
+        settling.judge(&in_force.running.policy(), plane);
+        assert!(matches!(settling.stage, Stage::Leave(_)));
+        assert!(settling.advance(plane, until()));
+        assert!(matches!(&settling.stage, Stage::Settled(unflushed) if unflushed.is_empty()));
+        let mut unseen = Settling::unseen(vec![leaver(b.0, "b")], plane);
+        assert!(
+            unseen
+                .in_words()
+                .starts_with("of a change that was not made, commands on lun b")
+        );
+        assert!(unseen.advance(plane, until()));
+
+        let (past, patience) = (Duration::from_secs(20), Duration::from_secs(10));
+        let mut settlings = Settlings::default();
+        for (revision, is_told) in [(8, false), (9, true)] {
+            let mut settling = Settling::new(revision, Unsettled::default());
+            if is_told {
+                settling.since -= past;
+            }
+            settlings.add(settling);
+        }
+        let words = |lun: &str| format!("why {lun} waits");
+        for lun in ["b", "a", "a"] {
+            settlings.rollbacks.push(Rolling {
+                lun: lun.to_owned(),
+                words: words(lun),
+                begun: None,
+            });
+        }
+        let late: Vec<_> = settlings.late(patience).collect();
+        assert_eq!(late[1..], [words("b"), words("a"), words("a")]);
+        assert!(late[0].starts_with("revision 9 "), "{late:?}");
+        settlings.advance(plane, patience);
+        let told: Vec<_> = settlings.under_way.iter().map(|one| one.is_told).collect();
+        assert_eq!(told, [false, true]);
+        settlings.judge(&in_force.running.policy(), plane);
+        assert!(
+            !settlings
+                .under_way
+                .iter()
+                .any(|one| matches!(one.stage, Stage::Judge))
+        );
+
+        let mut luns = living.daemon.luns();
+        luns[0].outage = Some("another reason".to_owned());
+        settlings.show_rollbacks(&mut luns);
+        let shown: Vec<_> = luns.into_iter().map(|lun| lun.outage).collect();
+        assert_eq!(shown, [Some("another reason".to_owned()), Some(words("b"))]);
+        living.stop();
     }
 }

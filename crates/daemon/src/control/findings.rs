@@ -89,3 +89,74 @@ impl Daemon {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use api::control::Control as _;
+    use api::request::EventQuestion;
+
+    use super::*;
+    use crate::serve::living::Living;
+    use crate::settling::Rolling;
+
+    #[test]
+    fn troubles_are_findings_while_they_last_and_events_once_and_a_rollback_that_waits_is_a_finding()
+     {
+        let living = Living::new(
+            "[server]\nstate = \"{dir}/state\"\ncores = 1\n[admin]\nenabled = false\n\
+             [limits]\npool_per_core_bytes = \"16M\"\n",
+        );
+        let daemon = &living.daemon;
+        let noted = |after| daemon.events(EventQuestion::after(after, 1000));
+        let before = noted(0).last().map_or(0, |event| event.number);
+        for (severity, subject, is_of_unit) in [
+            (Severity::Error, "a", true),
+            (Severity::Warning, "ledger", false),
+        ] {
+            daemon.state.troubles().note(Trouble {
+                severity,
+                code: "state-unwritable",
+                subject: subject.to_owned(),
+                is_of_unit,
+                message: format!("what is wrong with {subject}"),
+                remedy: "what helps".to_owned(),
+            });
+        }
+        daemon.settlings().rollbacks.push(Rolling {
+            lun: "b".to_owned(),
+            words: "why b waits".to_owned(),
+            begun: None,
+        });
+        let findings = daemon.findings().into_iter();
+        let findings = findings
+            .filter(|one| ["state-unwritable", "change-unsettled"].contains(&one.code.as_str()));
+        let findings = findings.map(|one| (one.severity, one.subject, one.lun, one.message));
+        let (error, warning) = (Severity::Error, Severity::Warning);
+        let text = |text: &str| text.to_owned();
+        assert_eq!(
+            findings.collect::<Vec<_>>(),
+            [
+                (
+                    error,
+                    text("a"),
+                    Some(text("a")),
+                    text("what is wrong with a")
+                ),
+                (
+                    warning,
+                    text("ledger"),
+                    None,
+                    text("what is wrong with ledger")
+                ),
+                (warning, String::new(), None, text("why b waits")),
+            ]
+        );
+        for expected in [2, 0] {
+            let before = noted(0).last().map_or(before, |event| event.number);
+            daemon.note_troubles();
+            let noted = noted(before);
+            assert_eq!(noted.len(), expected, "{noted:?}");
+        }
+        living.stop();
+    }
+}

@@ -177,3 +177,94 @@ pub(super) fn slow_stores(facts: &Facts<'_>) -> Vec<Finding> {
     });
     findings.collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use plane::{StoreFailing, UnitIndex};
+
+    use super::*;
+    use crate::serve::living::Living;
+
+    type Facts = (bool, Option<Instant>, Option<(u64, u64)>);
+
+    fn trouble(
+        unit: UnitIndex,
+        (is_stuck, slow, shrunk): Facts,
+        failures: &[(Cause, u64, Instant)],
+    ) -> StoreTrouble {
+        let failing =
+            |&(cause, count, last): &(Cause, u64, Instant)| StoreFailing { cause, count, last };
+        StoreTrouble {
+            unit,
+            is_stuck,
+            slow,
+            shrunk,
+            failures: failures.iter().map(failing).collect(),
+            conflict: None,
+        }
+    }
+
+    fn of_core(troubles: Vec<StoreTrouble>) -> CoreCounts {
+        CoreCounts {
+            thread: 0,
+            turns: 0,
+            starved: 0,
+            sessions: 0,
+            pool_bytes: 0,
+            pool_free_bytes: 0,
+            series: Vec::new(),
+            troubles,
+        }
+    }
+
+    #[test]
+    fn the_troubles_of_all_cores_are_one_for_each_unit_that_is_there() {
+        let living = Living::new(
+            "[[lun]]\nid = \"a\"\nstore = \"mem:1M\"\n[[lun]]\nid = \"b\"\nstore = \"mem:1M\"\n\
+             [server]\nstate = \"{dir}/state\"\ncores = 1\n[admin]\nenabled = false\n\
+             [limits]\npool_per_core_bytes = \"16M\"\n",
+        );
+        let in_force = living.daemon.in_force();
+        let running = &in_force.running;
+        let [a, b] = [0, 1].map(|at| running.units[at].index);
+        let gone = UnitIndex(a.0 + b.0 + 1);
+        let now = Instant::now();
+        let later = now + Duration::from_secs(1);
+        let (space, medium) = (Cause::NoSpace, Cause::Medium);
+        let counts = [
+            of_core(vec![
+                trouble(b, (true, Some(later), None), &[(space, 1, later)]),
+                trouble(gone, (true, None, None), &[]),
+            ]),
+            of_core(vec![
+                trouble(
+                    b,
+                    (false, Some(now), Some((9, 8))),
+                    &[(space, 2, now), (medium, 4, now)],
+                ),
+                trouble(
+                    a,
+                    (false, None, Some((7, 6))),
+                    &[(medium, 8, now), (medium, 1, later)],
+                ),
+            ]),
+            of_core(vec![trouble(a, (true, Some(now), Some((5, 4))), &[])]),
+        ];
+        let found = troubled(running, &counts);
+        let facts = found
+            .iter()
+            .map(|one| (one.lun.as_str(), one.is_stuck, one.slow, one.shrunk));
+        let expected = [
+            ("a", true, Some(now), Some((7, 6))),
+            ("b", true, Some(later), Some((9, 8))),
+        ];
+        assert_eq!(facts.collect::<Vec<_>>(), expected);
+        let failures: Vec<_> = found.iter().map(|one| one.failures.clone()).collect();
+        let expected = [
+            BTreeMap::from([(medium, (9, later))]),
+            BTreeMap::from([(space, (3, later)), (medium, (4, now))]),
+        ];
+        assert_eq!(failures, expected);
+        living.stop();
+    }
+}

@@ -196,7 +196,11 @@ impl Given {
     }
 
     fn codes(&self) -> Vec<String> {
-        let findings = examine(&Facts {
+        self.findings().into_iter().map(|one| one.code).collect()
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        examine(&Facts {
             model: &self.model,
             failed: &self.failed,
             outages: &self.outages,
@@ -223,8 +227,7 @@ impl Given {
             traces: &self.traces,
             clock: self.clock,
             guessing: &self.guessing,
-        });
-        findings.into_iter().map(|one| one.code).collect()
+        })
     }
 }
 
@@ -420,6 +423,50 @@ const CASES: &[(Change, &[&str])] = &[
     (|given| given.troubled.push(Troubled { lun: "a".to_owned(), is_stuck: true, slow: Some(given.now), ..Troubled::default() }), &["store-stuck"]),
     (|given| given.troubled.push(Troubled { lun: "a".to_owned(), slow: Some(given.now), ..Troubled::default() }), &["store-slow"]),
     (|given| given.room.replaced.push(space::Replaced { lun: "a".to_owned(), path: "/x".into(), by_another: true, is_image: false }), &["file-replaced"]),
+    // The last good value and the first bad one.
+    (|given| given.hosts[0].narrowest.segment_bytes = 8888, &[]),
+    (|given| given.hosts[0].narrowest.segment_bytes = 8887, &["mtu"]),
+    (|given| { given.hosts[0].narrowest.segment_bytes = 8887; given.hosts[0].narrowest.path_mtu = 8959; }, &["mtu"]),
+    // The loopback interface has room for more than jumbo frames.
+    (|given| { given.hosts[0].narrowest.segment_bytes = 32_000; given.hosts[0].narrowest.own_segment_bytes = 65_483; }, &[]),
+    (|given| given.hosts[0].timeouts = 2, &[]),
+    (|given| given.hosts[0].timeouts = 3, &["unanswered"]),
+    (|given| { given.hosts[0].timeouts = 3; given.hosts[0].narrowest.own_segment_bytes = 1448; given.hosts[0].narrowest.segment_bytes = 1460; }, &["unanswered"]),
+    (|given| given.hosts[0].counts.again = 1000, &[]),
+    (|given| given.hosts[0].counts.again = 1001, &["retransmissions"]),
+    (|given| (given.hosts[0].counts.segments, given.hosts[0].counts.again) = (100, 49), &[]),
+    (|given| (given.hosts[0].counts.segments, given.hosts[0].counts.again) = (100, 50), &["retransmissions"]),
+    (|given| (given.hosts[0].counts.segments, given.hosts[0].counts.again) = (0, 50), &["retransmissions"]),
+    (|given| given.frames.again = 1000, &[]),
+    (|given| given.frames.again = 1001, &["frames-lost"]),
+    (|given| given.frames = FrameCounts { sent: 100, again: 50, ..given.frames }, &["frames-lost"]),
+    (|given| given.frames = FrameCounts { sent: 0, again: 50, ..given.frames }, &["frames-lost"]),
+    (|given| given.hosts[0].counts.window_us = 300_000, &[]),
+    (|given| given.hosts[0].counts.window_us = 300_001, &["receive-window"]),
+    (|given| { given.hosts[0].counts.busy_us = 500_000; given.hosts[0].counts.buffer_us = 150_001; }, &["send-buffer"]),
+    (|given| { given.hosts[0].counts.busy_us = 499_999; given.hosts[0].counts.buffer_us = 150_001; }, &[]),
+    (|given| given.shares = vec![share(0, 1, 0.9, 0), share(1, 1, 0.5, 0)], &["one-session"]),
+    (|given| given.shares = vec![share(0, 2, 0.9, 0), share(1, 1, 0.5, 0)], &["core-busy"]),
+    (|given| given.shares = vec![share(0, 1, 0.9, 0), share(1, 1, 0.51, 0)], &[]),
+    (|given| given.shares = vec![share(0, 1, 0.89, 0), share(1, 1, 0.5, 0)], &[]),
+    (|given| given.shares = vec![share(0, 1, 0.9, 0), share(1, 1, 0.9, 0)], &["cores-busy"]),
+    (|given| given.shares.clear(), &[]),
+    (|given| given.shares[1].starved = 1, &["buffers-short"]),
+    (|given| { given.model = model(&text("file:/x?cache=direct")); given.stats = writes("a", 100, 1000); }, &[]),
+    (|given| { given.model = model(&text("file:/x?cache=direct")); given.stats = writes("a", 100, 1001); }, &["write-cache"]),
+    (|given| { given.model = model(&text("file:/x?cache=direct")); given.stats = writes("a", 99, 1001); }, &[]),
+    (|given| { given.model = model(&text("file:/x?cache=direct")); given.stats = writes("b", 100, 1001); }, &[]),
+    (|given| { given.model = model(&text("file:/x")); given.stats = writes("a", 100, 1001); }, &[]),
+    (|given| given.machine.send_max_bytes = Some(2 << 20), &[]),
+    (|given| given.machine.send_max_bytes = Some((2 << 20) - 1), &["socket-buffers"]),
+    (|given| given.machine.receive_max_bytes = Some((2 << 20) - 1), &["socket-buffers"]),
+    (|given| (given.machine.receive_max_bytes, given.machine.send_max_bytes) = (None, None), &[]),
+    (|given| given.machine.descriptors_max = None, &[]),
+    (|given| given.stats.logins.failed = vec![api::stats::LoginFailures { cause: "too-many-connections".to_owned(), count: 1 }], &[]),
+    (|given| given.clock = (Duration::from_secs(104), Duration::from_millis(99_001)), &[]),
+    (|given| given.clock = (Duration::from_secs(104), Duration::from_secs(99)), &["clock"]),
+    (|given| given.clock = (Duration::from_secs(99), Duration::from_secs(104)), &["clock"]),
+    (|given| given.sessions[0].window = 1, &[]),
 ];
 
 #[test]
@@ -432,6 +479,30 @@ fn each_rule_finds_what_it_is_for_and_nothing_else() {
     let mut given = Given::quiet();
     given.clock.0 = Duration::from_secs(3700);
     assert_eq!(given.codes(), ["clock"]);
+}
+
+/// What each says in full. `BLESS=1` writes findings.txt anew; read the difference before it is committed.
+#[test]
+fn what_is_found_is_said_with_its_remedy() {
+    let mut text = String::new();
+    for (change, _) in CASES {
+        let mut given = Given::quiet();
+        change(&mut given);
+        for one in given.findings() {
+            let lun = one
+                .lun
+                .map_or_else(String::new, |lun| format!(" (lun {lun})"));
+            text += &format!(
+                "{:?} {} {:?}{lun}: {}\n  {}\n",
+                one.severity, one.code, one.subject, one.message, one.remedy
+            );
+        }
+    }
+    let path = format!("{}/src/doctor/findings.txt", env!("CARGO_MANIFEST_DIR"));
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&path, &text).unwrap();
+    }
+    assert_eq!(text, std::fs::read_to_string(&path).unwrap());
 }
 
 /// The table of docs/reference/cli.md has exactly the codes that the rules give.

@@ -159,6 +159,7 @@ impl State {
 mod tests {
     use super::*;
     use crate::scratch::Scratch;
+    use crate::serve::living::Living;
 
     #[test]
     fn a_record_comes_back_and_a_damaged_one_does_not() {
@@ -183,5 +184,90 @@ mod tests {
         state.note_media(&media).unwrap();
         state.note_unserved().unwrap();
         assert_eq!(state.media().unwrap().as_deref(), Some(&media[..]));
+    }
+
+    fn of_sizes(sizes: &[u64]) -> Vec<Medium> {
+        let medium = |&size_bytes| Medium {
+            store: "/srv/a.img".to_owned(),
+            size_bytes,
+            ..Medium::default()
+        };
+        sizes.iter().map(medium).collect()
+    }
+
+    #[test]
+    fn growth_is_recorded_where_nothing_has_become_smaller() {
+        let scratch = Scratch::new();
+        let state = UnitState::lock(&scratch.path().join("3000000000000001"));
+        let state = state.unwrap().unwrap();
+        state.note_media(&of_sizes(&[512, 1024])).unwrap();
+        for (now, recorded, has_shrunk) in [
+            (&[512, 1024][..], &[512, 1024][..], false),
+            (&[512, 1025], &[512, 1025], false),
+            (&[511, 4096], &[512, 1025], true),
+            (&[4096, 1024], &[512, 1025], true),
+            (&[4096], &[512, 1025], false),
+            (&[513, 1026], &[513, 1026], false),
+        ] {
+            let media = of_sizes(now);
+            assert_eq!(state.has_shrunk(&media), has_shrunk, "{now:?}");
+            state.note_growth(&media).unwrap();
+            assert_eq!(state.media().unwrap(), Some(of_sizes(recorded)), "{now:?}");
+        }
+        state.forget_media().unwrap();
+        assert_eq!(state.media().unwrap(), None);
+        state.forget_media().unwrap();
+    }
+
+    #[test]
+    fn only_units_that_are_wanted_and_that_nobody_serves_are_adopted() {
+        let living = Living::new(
+            "[[lun]]\nid = \"a\"\nstore = \"file:{dir}/a.img?size=1M\"\n\
+             [[lun]]\nid = \"b\"\nstore = \"file:{dir}/b.img?size=1M\"\nnaa = \"3000000000000002\"\n\
+             [server]\nstate = \"{dir}/state\"\ncores = 1\n[admin]\nenabled = false\n\
+             [limits]\npool_per_core_bytes = \"16M\"\n",
+        );
+        let adopt = |living: &Living, wanted: &[&str]| {
+            let adopted = living.daemon.state.adopt(|word| wanted.contains(&word));
+            adopted.unwrap()
+        };
+        let text =
+            |all: &[&str]| -> Vec<String> { all.iter().map(|&one| one.to_owned()).collect() };
+        assert_eq!(
+            adopt(&living, &["a"]),
+            (Vec::new(), text(&["a"])),
+            "it is served"
+        );
+        living
+            .apply(
+                &living
+                    .text()
+                    .replace("id = \"a\"", "id = \"c\"")
+                    .replace("a.img", "c.img"),
+            )
+            .unwrap();
+        assert_eq!(adopt(&living, &["x"]), (Vec::new(), Vec::new()));
+        let scratch = living.stop();
+        let kept = scratch.path().join("state/units");
+        let records = |kept: &std::path::Path| {
+            let all = entries(kept).unwrap().into_iter();
+            all.filter(|one| one.join(MEDIUM).exists()).count()
+        };
+        let before = records(&kept);
+        let state = State::open(scratch.path().join("state")).unwrap();
+        assert_eq!(
+            state.adopt(|word| word == "x").unwrap(),
+            (Vec::new(), Vec::new())
+        );
+        assert_eq!(records(&kept), before);
+        assert_eq!(
+            state
+                .adopt(|word| word == "3000000000000002")
+                .unwrap()
+                .0
+                .len(),
+            1
+        );
+        assert_eq!(records(&kept), before - 1);
     }
 }
