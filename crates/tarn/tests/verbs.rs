@@ -1,17 +1,20 @@
 //! The verbs against a daemon that serves: the commands of `verbs.txt`, one after the other, and what each prints;
-//! those of `pair.txt` against two, of which one serves disks of the other. `BLESS=1` writes the answers anew; read the
-//! difference before it is committed.
+//! those of `pair.txt` against two, of which one serves disks of the other; those of `terminal.txt` on a terminal where
+//! a person types. `BLESS=1` writes the answers anew; read the difference before it is committed.
 #![expect(
     clippy::unwrap_used,
     reason = "helpers of tests, outside of #[test] functions"
 )]
+
+#[path = "verbs/terminal.rs"]
+mod terminal;
 
 use std::cell::{LazyCell, RefCell};
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 use durable::scratch::Scratch;
 use rustix::process::{Pid, Signal, kill_process};
@@ -112,6 +115,19 @@ impl Daemon {
                 "tarn.toml",
                 config.replace("{dir}", &directory).replace("{near}", &near),
             ),
+            (
+                "other.toml",
+                config
+                    .replace("{dir}", &directory)
+                    .replace(
+                        "[[group]]",
+                        "[[user]]\nname = \"bob\"\nsecret_file = \"secret\"\n\n[[group]]",
+                    )
+                    .replace(
+                        "\nluns = [{ lun = 0",
+                        "\nalias = \"shelf\"\nluns = [{ lun = 7",
+                    ),
+            ),
             ("tgt.conf", TGT.replace("{dir}", &directory)),
             ("secret", "correct horse battery\n".to_owned()),
             ("other.secret", "another horse battery\n".to_owned()),
@@ -170,13 +186,8 @@ impl Daemon {
             self.aside(line);
             return String::new();
         }
-        let directory = self.scratch.path().display().to_string();
-        let line = line
-            .replace("{dir}", &directory)
-            .replace("{near}", &self.near);
-        let (line, input) = line.split_once(" <<< ").unwrap_or((&line, ""));
-        let mut child = tarn(&self.scratch)
-            .args(line.split(' ').map(|word| word.replace('·', " ")))
+        let (mut command, input) = self.command(line);
+        let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -189,7 +200,40 @@ impl Daemon {
         let output = child.wait_with_output().unwrap();
         let mut text = String::from_utf8(output.stdout).unwrap();
         text += &String::from_utf8(output.stderr).unwrap();
-        match output.status.code() {
+        self.ended(text, output.status)
+    }
+
+    /// The same on a terminal. Behind `<<<` are pairs, with `|` between all: what must be seen first, and what is typed
+    /// then.
+    fn typed(&self, line: &str) -> String {
+        let (command, input) = self.command(line);
+        let key = |text: &str| {
+            let text = text.replace("\\n", "\n").replace("\\t", "\t");
+            text.replace("^C", "\x03").replace("^D", "\x04")
+        };
+        let texts: Vec<_> = input.split('|').map(key).collect();
+        let pairs = texts.chunks_exact(2);
+        let keys: Vec<_> = pairs
+            .map(|pair| (pair[0].clone(), pair[1].clone()))
+            .collect();
+        let (text, status) = terminal::typed(command, &keys);
+        self.ended(text, status)
+    }
+
+    /// The command of a line, and what stands behind `<<<`.
+    fn command(&self, line: &str) -> (Command, String) {
+        let line = line
+            .replace("{dir}", &self.scratch.path().display().to_string())
+            .replace("{near}", &self.near);
+        let (line, input) = line.split_once(" <<< ").unwrap_or((&line, ""));
+        let mut command = tarn(&self.scratch);
+        command.args(line.split(' ').map(|word| word.replace('·', " ")));
+        (command, input.to_owned())
+    }
+
+    fn ended(&self, mut text: String, status: ExitStatus) -> String {
+        let directory = self.scratch.path().display().to_string();
+        match status.code() {
             Some(0) => {}
             code => {
                 let _infallible = writeln!(text, "[exit {}]", code.unwrap());
@@ -348,6 +392,12 @@ fn doctor_says_all_is_well_only_where_nothing_is_found() {
 fn verbs_print_what_is_written() {
     let daemon = Daemon::new(CONFIG, String::new());
     compare("verbs.txt", |command| daemon.run(command));
+}
+
+#[test]
+fn a_person_at_a_terminal_sees_what_is_written() {
+    let daemon = Daemon::new(CONFIG, String::new());
+    compare("terminal.txt", |command| daemon.typed(command));
 }
 
 #[test]
