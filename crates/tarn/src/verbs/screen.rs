@@ -20,6 +20,8 @@ const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 /// To the first line, and nothing below.
 const HOME: &str = "\x1b[H\x1b[J";
+/// How long a wait for a key lasts at most: a signal that comes before it does not end it.
+const WAIT_MAX: Duration = Duration::from_secs(1);
 /// What Ctrl-C sends.
 const END_OF_TEXT: u8 = 3;
 
@@ -59,13 +61,13 @@ impl Screen {
         say(io::stdout().lock(), &format!("{HOME}{lines}"));
     }
 
-    /// Waits for a key, no longer than this; zero stands for none. `None` when it shall end: by q,
+    /// Waits for a key, no longer than this nor [`WAIT_MAX`]; zero stands for none. `None` when it shall end: by q,
     /// Ctrl-C, a signal, or because the terminal is gone.
     pub(super) fn key(&self, patience: Duration) -> Result<Option<u8>, Failure> {
         let failed = |error: Errno| Failure::Terminal(error.into());
         let stdin = io::stdin();
         let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
-        let patience = Timespec::try_from(patience).ok();
+        let patience = Timespec::try_from(patience.min(WAIT_MAX)).ok();
         let polled = poll(&mut fds, patience.as_ref());
         if self.is_ended.load(Ordering::Relaxed) {
             return Ok(None);
