@@ -231,3 +231,36 @@ fn prune(state: &State, days: u64) -> anyhow::Result<()> {
     say(io::stdout().lock(), &text);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use durable::scratch::Scratch;
+
+    use super::*;
+
+    #[test]
+    fn any_file_that_only_tarn_makes_shows_its_directory() {
+        let names = [
+            "identities.toml",
+            "identities.toml.last",
+            "units",
+            "tokens.toml",
+            "events.next",
+        ];
+        for (name, expected) in names
+            .map(|name| (name, true))
+            .into_iter()
+            .chain([("history", false)])
+        {
+            let scratch = Scratch::new();
+            std::fs::write(scratch.path().join(name), "").unwrap();
+            assert_eq!(
+                is_state_directory(scratch.path()).unwrap(),
+                expected,
+                "{name}"
+            );
+            let error = is_state_directory(&scratch.path().join(name)).unwrap_err();
+            assert!(matches!(error, StartError::StateUnusable { .. }), "{error}");
+        }
+    }
+}

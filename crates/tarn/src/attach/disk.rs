@@ -401,7 +401,10 @@ fn negotiate(stream: &mut UnixStream) -> io::Result<(Export, Vec<u8>)> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::Receiver;
+
     use nbd::TransmissionFlags;
+    use nbd::server::{self, Exports, Offer};
 
     use super::*;
 
@@ -429,68 +432,238 @@ mod tests {
         assert!(writes.are_covered());
     }
 
-    struct One;
+    /// One export that can do this.
+    struct One(TransmissionFlags);
 
-    impl nbd::server::Exports for One {
+    impl Exports for One {
         fn names(&self) -> Vec<String> {
             Vec::new()
         }
 
-        fn find(&self, _: &str) -> Option<nbd::server::Offer> {
-            let flags = TransmissionFlags::HAS_FLAGS.with(TransmissionFlags::SEND_FLUSH);
-            Some(nbd::server::Offer {
+        fn find(&self, _: &str) -> Option<Offer> {
+            Some(Offer {
                 name: "disk".to_owned(),
                 size_bytes: 1 << 20,
-                flags,
+                flags: self.0.with(TransmissionFlags::HAS_FLAGS),
                 block_min_bytes: 512,
                 block_preferred_bytes: 4096,
             })
         }
     }
 
+    const ALL: TransmissionFlags = TransmissionFlags::SEND_FLUSH
+        .with(TransmissionFlags::SEND_FUA)
+        .with(TransmissionFlags::SEND_TRIM)
+        .with(TransmissionFlags::SEND_WRITE_ZEROES);
+
     /// The side of the server after the handshake.
-    fn agreed(mut stream: UnixStream) -> UnixStream {
-        let mut handshake = nbd::server::Handshake::new(nbd::server::Tls::Off);
-        let mut buffer = [0; 4096];
-        loop {
-            stream.write_all(&handshake.take_output()).unwrap();
-            let received = stream.read(&mut buffer).unwrap();
-            let progress = handshake.handle_bytes(&buffer[..received], &One);
-            if let nbd::server::Progress::Done(_) = progress.unwrap() {
+    struct Server(UnixStream);
+
+    impl Server {
+        fn agreed(mut stream: UnixStream, flags: TransmissionFlags) -> Self {
+            let mut handshake = server::Handshake::new(server::Tls::Off);
+            let mut buffer = [0; 4096];
+            loop {
                 stream.write_all(&handshake.take_output()).unwrap();
-                return stream;
+                let received = stream.read(&mut buffer).unwrap();
+                let progress = handshake.handle_bytes(&buffer[..received], &One(flags));
+                if let server::Progress::Done(_) = progress.unwrap() {
+                    stream.write_all(&handshake.take_output()).unwrap();
+                    return Self(stream);
+                }
+            }
+        }
+
+        /// The next request, and its data.
+        fn next(&mut self) -> (server::Request, Vec<u8>) {
+            let mut header = [0; server::REQUEST_BYTES];
+            self.0.read_exact(&mut header).unwrap();
+            let request = server::Request::parse(&header).unwrap();
+            let mut data = vec![0; request.data_bytes() as usize];
+            self.0.read_exact(&mut data).unwrap();
+            (request, data)
+        }
+
+        /// Takes the next request, and answers it: with this error, or with sevens.
+        fn answer(&mut self, error: Option<ServerError>) -> (server::Request, Vec<u8>) {
+            let (request, data) = self.next();
+            let cookie = request.cookie;
+            let reply = match (error, request.command) {
+                (Some(error), _) => server::error_chunk(cookie, error).to_vec(),
+                (None, server::Command::Read) => {
+                    let (offset, length) = (request.offset, request.length);
+                    let head = server::data_chunk(cookie, true, offset, length);
+                    [&head[..], &vec![7; length as usize]].concat()
+                }
+                (None, _) => server::none_chunk(cookie).to_vec(),
+            };
+            self.0.write_all(&reply).unwrap();
+            (request, data)
+        }
+    }
+
+    fn served_for(flags: TransmissionFlags, patience: Duration) -> (Client, Server) {
+        let (near, far) = UnixStream::pair().unwrap();
+        let server = thread::spawn(move || Server::agreed(far, flags));
+        let disk = Client::open(near, patience).unwrap();
+        (disk, server.join().unwrap())
+    }
+
+    fn served(flags: TransmissionFlags) -> (Client, Server) {
+        served_for(flags, Duration::from_secs(600))
+    }
+
+    type Outcome = Result<Vec<u8>, Errno>;
+
+    /// What takes an answer, and where it arrives.
+    fn awaited() -> (Answer, Receiver<Outcome>) {
+        let (sender, receiver) = channel();
+        (
+            Box::new(move |result| sender.send(result).unwrap()),
+            receiver,
+        )
+    }
+
+    #[test]
+    fn requests_reach_the_server_as_they_are_and_its_answers_the_caller() {
+        use server::Command::{Flush, Read, Trim, Write, WriteZeroes};
+        let (disk, mut server) = served(ALL);
+        let zeroes = |no_hole| WriteZeroes {
+            no_hole,
+            fast: false,
+        };
+        type Submit = fn(&Client, Answer);
+        let end = (1 << 20) - 512;
+        let none = || Ok(Vec::new());
+        #[rustfmt::skip]
+        let rows: [(Submit, _, Option<ServerError>, Outcome); 9] = [
+            (|disk, answer| disk.read(512, 1024, answer), (Read, 512, 1024, false), None, Ok(vec![7; 1024])),
+            (|disk, answer| disk.write(1024, vec![5; 512], true, answer), (Write, 1024, 512, true), None, none()),
+            (|disk, answer| disk.write(0, vec![5; 512], false, answer), (Write, 0, 512, false), Some(ServerError::NO_SPACE), Err(Errno::NOSPC)),
+            (|disk, answer| disk.zero(512, 512, true, answer), (zeroes(true), 512, 512, false), Some(ServerError::NOT_PERMITTED), Err(Errno::ROFS)),
+            (|disk, answer| disk.zero(0, 1024, false, answer), (zeroes(false), 0, 1024, false), None, none()),
+            (|disk, answer| disk.discard(512, 2048, answer), (Trim, 512, 2048, false), Some(ServerError::NOT_SUPPORTED), Err(Errno::OPNOTSUPP)),
+            (|disk, answer| disk.flush(answer), (Flush, 0, 0, false), Some(ServerError::IO), Err(Errno::IO)),
+            (|disk, answer| disk.flush(answer), (Flush, 0, 0, false), None, none()),
+            (|disk, answer| disk.read((1 << 20) - 512, 512, answer), (Read, end, 512, false), Some(ServerError::INVALID), Err(Errno::IO)),
+        ];
+        for (submit, expected, error, outcome) in rows {
+            let (answer, arrived) = awaited();
+            submit(&disk, answer);
+            let (request, data) = server.answer(error);
+            let seen = (request.command, request.offset, request.length, request.fua);
+            assert_eq!(seen, expected);
+            assert!(data.iter().all(|byte| *byte == 5));
+            assert_eq!(arrived.recv().unwrap(), outcome, "{expected:?}");
+        }
+        // What is behind the end or no block is not sent.
+        for (offset, length) in [(1 << 20, 512), (0, 511), (1, 512)] {
+            let (answer, arrived) = awaited();
+            disk.read(offset, length, answer);
+            assert_eq!(arrived.recv().unwrap(), Err(Errno::IO), "{offset} {length}");
+        }
+    }
+
+    #[test]
+    fn a_disk_can_what_its_export_can() {
+        for (flags, expected) in [
+            (TransmissionFlags::SEND_FLUSH, [false, false, false]),
+            (TransmissionFlags::READ_ONLY, [true, false, false]),
+            (TransmissionFlags::SEND_TRIM, [false, true, false]),
+            (TransmissionFlags::SEND_WRITE_ZEROES, [false, false, true]),
+        ] {
+            let (disk, _server) = served(flags);
+            let shape = disk.shape();
+            assert_eq!((shape.size_bytes, shape.block_bytes), (1 << 20, 512));
+            let can = [shape.is_read_only, shape.can_discard, shape.can_zero];
+            assert_eq!(can, expected);
+            if !shape.can_discard {
+                let (answer, arrived) = awaited();
+                disk.discard(0, 512, answer);
+                assert_eq!(arrived.recv().unwrap(), Err(Errno::OPNOTSUPP));
             }
         }
     }
 
     #[test]
+    fn a_disk_that_is_closed_is_flushed_and_tells_whether_that_covers_all_writes() {
+        let failed = Some(ServerError::IO);
+        for (write, flush, is_good) in [
+            (None, None, true),
+            (None, failed, true),
+            (Some(true), failed, true),
+            (Some(false), failed, false),
+            (Some(false), None, true),
+        ] {
+            let (disk, mut server) = served(ALL);
+            let far = thread::spawn(move || {
+                if write.is_some() {
+                    server.answer(None);
+                }
+                let (flushed, _) = server.answer(flush);
+                assert_eq!(flushed.command, server::Command::Flush);
+                server.next().0.command
+            });
+            if let Some(is_durable) = write {
+                let (answer, arrived) = awaited();
+                disk.write(0, vec![0; 512], is_durable, answer);
+                assert_eq!(arrived.recv().unwrap(), Ok(vec![]));
+            }
+            assert_eq!(disk.close(), is_good, "{write:?} {flush:?}");
+            assert_eq!(far.join().unwrap(), server::Command::Disconnect);
+            let (answer, arrived) = awaited();
+            disk.read(0, 512, answer);
+            assert_eq!(arrived.recv().unwrap(), Err(Errno::IO));
+            // It is not lost, also when its server ends then.
+            assert_eq!(disk.wait_lost(), None);
+        }
+        let (disk, mut server) = served(TransmissionFlags::READ_ONLY);
+        assert!(disk.close());
+        assert_eq!(server.next().0.command, server::Command::Disconnect);
+    }
+
+    #[test]
     fn a_server_that_ends_ends_all_requests_and_those_that_come_later() {
-        let (near, far) = UnixStream::pair().unwrap();
-        let server = thread::spawn(move || agreed(far));
-        let disk = Client::open(near, Duration::from_secs(600)).unwrap();
-        let server = server.join().unwrap();
-        let (sender, receiver) = channel();
+        let (disk, server) = served(ALL);
         let read = || {
-            let sender = sender.clone();
-            disk.read(0, 512, Box::new(move |result| sender.send(result).unwrap()));
+            let (answer, arrived) = awaited();
+            disk.read(0, 512, answer);
+            arrived
         };
-        read();
-        assert_eq!(disk.shape().size_bytes, 1 << 20);
+        let before = read();
         drop(server);
-        assert_eq!(receiver.recv().unwrap(), Err(Errno::IO));
+        assert_eq!(before.recv().unwrap(), Err(Errno::IO));
         assert!(disk.wait_lost().is_some());
-        read();
-        assert_eq!(receiver.recv().unwrap(), Err(Errno::IO));
+        assert_eq!(read().recv().unwrap(), Err(Errno::IO));
         // Nothing was written.
         assert!(disk.close());
     }
 
     #[test]
-    fn a_request_beyond_the_most_fails_and_none_before_it() {
+    fn what_is_wrong_with_a_server_is_said() {
+        let (disk, server) = served(ALL);
+        server.0.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(disk.wait_lost().as_deref(), Some("its server has ended"));
+        let (disk, mut server) = served(ALL);
+        server.0.write_all(&[1; 20]).unwrap();
+        let why = disk.wait_lost().unwrap();
+        assert!(why.contains("0x01010101"), "{why}");
+        let (disk, mut server) = served_for(ALL, Duration::from_millis(1));
+        let (answer, arrived) = awaited();
+        disk.flush(answer);
+        server.next();
+        let why = disk.wait_lost();
+        assert_eq!(why.as_deref(), Some("its server has not answered for 0 s"));
+        assert_eq!(arrived.recv().unwrap(), Err(Errno::IO));
         let (near, far) = UnixStream::pair().unwrap();
-        let server = thread::spawn(move || agreed(far));
-        let disk = Client::open(near, Duration::from_secs(600)).unwrap();
-        let server = server.join().unwrap();
+        drop(far);
+        let error = Client::open(near, LOOK).map(|_| ()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn a_request_beyond_the_most_fails_and_none_before_it() {
+        let (disk, _server) = served(ALL);
         let (sender, receiver) = channel();
         for number in 0..=REQUESTS_MAX {
             let sender = sender.clone();
@@ -500,6 +673,5 @@ mod tests {
         }
         assert_eq!(receiver.recv().unwrap(), (REQUESTS_MAX, Err(Errno::IO)));
         assert!(receiver.try_recv().is_err());
-        drop(server);
     }
 }

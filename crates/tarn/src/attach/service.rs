@@ -253,3 +253,88 @@ impl Drop for Devices {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::os::unix::net::UnixListener;
+
+    use durable::scratch::Scratch;
+
+    use super::*;
+
+    #[test]
+    fn a_child_is_given_its_parent_and_its_socket() {
+        let given = |text| {
+            Given::parse(text).map(|given| (given.parent.as_raw_nonzero().get(), given.socket))
+        };
+        assert_eq!(given("7:/a:b"), Some((7, "/a:b".to_owned())));
+        for wrong in ["7", "0:/a", "x:/a", ":/a", ""] {
+            assert_eq!(given(wrong), None, "{wrong}");
+        }
+    }
+
+    /// A child that runs until a signal, with this trap for it.
+    fn child(trap: &str, socket: PathBuf) -> Devices {
+        let script = format!("{trap}\necho\nwhile :; do sleep 0.01; done");
+        let mut command = Command::new("sh");
+        let mut child = command
+            .args(["-c", &script])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // The trap is set.
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        Devices {
+            child,
+            socket,
+            has_ended: None,
+        }
+    }
+
+    #[test]
+    fn how_a_child_ends_is_how_the_end_goes() {
+        let long = Duration::from_secs(600);
+        for (trap, patience, expected) in [
+            ("trap 'exit 0' TERM", long, ""),
+            (
+                "trap 'exit 3' TERM",
+                long,
+                "the process that has the devices ended with 3",
+            ),
+            // It has not begun.
+            ("", long, ""),
+            (
+                "trap 'kill -KILL $$' TERM",
+                long,
+                "the devices were not closed well: signal: 9",
+            ),
+            (
+                "trap '' TERM",
+                Duration::ZERO,
+                "the devices could not be closed: their process did not end",
+            ),
+        ] {
+            let outcome = child(trap, PathBuf::new()).end(patience);
+            let said = outcome.map_or_else(|error| error.to_string(), |()| String::new());
+            assert_eq!(said.split(" (").next(), Some(expected), "{trap}");
+        }
+        assert_eq!(Ended(3).0, 3);
+    }
+
+    #[test]
+    fn a_child_is_waited_for_until_it_serves_ends_or_an_end_is_asked_for() {
+        let scratch = Scratch::new();
+        let socket = scratch.path().join("s");
+        let mut devices = child("", socket.clone());
+        assert!(devices.connected(|| true).unwrap().is_none());
+        assert_eq!(devices.has_ended, None);
+        let listener = UnixListener::bind(&socket).unwrap();
+        assert!(devices.connected(|| false).unwrap().is_some());
+        drop(listener);
+        kill_process(Pid::from_child(&devices.child), Signal::TERM).unwrap();
+        assert!(devices.connected(|| false).unwrap().is_none());
+        assert!(has_not_begun(devices.has_ended));
+        devices.end(Duration::ZERO).unwrap();
+    }
+}

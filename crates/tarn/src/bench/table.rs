@@ -207,5 +207,7 @@ mod tests {
         let short = shortened(&label);
         assert_eq!(short.chars().count(), LABEL_WIDTH_MAX);
         assert!(short.starts_with("..a") && short.ends_with("end"));
+        let whole = "a".repeat(LABEL_WIDTH_MAX);
+        assert_eq!(shortened(&whole), whole);
     }
 }

@@ -295,4 +295,76 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "x");
         assert_eq!(made, [path]);
     }
+
+    #[test]
+    fn what_cannot_be_a_pattern_is_refused_and_what_matches_nothing_is_none() {
+        let scratch = Scratch::new();
+        let put = |name: &str, text: &str| fs::write(scratch.path().join(name), text).unwrap();
+        put("a.conf", "<target iqn.a>\n</target>\n");
+        for (pattern, count) in [
+            ("?.conf", Some(2)),
+            ("b*", Some(1)),
+            ("?/a.conf", None),
+            ("a?/..", None),
+            ("b.conf", None),
+        ] {
+            put("targets.conf", &format!("include {pattern}\n"));
+            let texts = read_all(Some(Format::Tgt), &[scratch.path().join("targets.conf")]);
+            assert_eq!(texts.ok().map(|texts| texts.len()), count, "{pattern}");
+        }
+    }
+
+    /// A file of tgt with a disk and a secret.
+    fn imported(path: &Path) -> (Vec<Text>, Imported) {
+        let disk = path.with_file_name("disk");
+        fs::write(&disk, [0; 512]).unwrap();
+        let disk = format!("backing-store {}", disk.display());
+        let text = format!(
+            "<target iqn.2026-11.example:a>\n{disk}\nincominguser alice correct-horse-1\n</target>\n"
+        );
+        fs::write(path, text).unwrap();
+        let texts = read_all(None, &[path.to_owned()]).unwrap();
+        let sources: Vec<_> = texts.iter().map(Text::source).collect();
+        let options = ::import::Options::default();
+        let imported = ::import::import(Format::Tgt, &sources, &options).unwrap();
+        (texts, imported)
+    }
+
+    #[test]
+    fn a_file_with_secrets_that_others_may_read_is_named() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("targets.conf");
+        let (texts, mut imported) = imported(&path);
+        for (mode, is_exposed) in [(0o600, false), (0o622, false), (0o640, true), (0o604, true)] {
+            rustix::fs::chmod(&path, rustix::fs::Mode::from_raw_mode(mode)).unwrap();
+            let expected: &[String] = if is_exposed {
+                &[path.display().to_string()]
+            } else {
+                &[]
+            };
+            assert_eq!(exposed(&texts, &imported), expected, "{mode:o}");
+        }
+        imported.secrets.clear();
+        assert!(exposed(&texts, &imported).is_empty());
+    }
+
+    #[test]
+    fn secrets_are_private_and_go_again_where_the_configuration_cannot_be_written() {
+        let scratch = Scratch::new();
+        let (_, imported) = imported(&scratch.path().join("targets.conf"));
+        let (output, secret) = (
+            scratch.path().join("t.toml"),
+            scratch.path().join("alice.secret"),
+        );
+        fs::write(&output, "x").unwrap();
+        assert!(write_all(&output, &imported).is_err());
+        assert!(!secret.exists());
+        assert_eq!(fs::read_to_string(&output).unwrap(), "x");
+        fs::remove_file(&output).unwrap();
+        write_all(&output, &imported).unwrap();
+        assert_eq!(fs::read_to_string(&output).unwrap(), imported.toml);
+        assert_eq!(fs::read_to_string(&secret).unwrap(), "correct-horse-1\n");
+        let mode = |path| fs::metadata(path).unwrap().mode() & 0o777;
+        assert_eq!((mode(&output) & 0o700, mode(&secret)), (0o600, 0o600));
+    }
 }

@@ -168,3 +168,64 @@ fn write_note(out: &mut impl Write, note: &Note) -> io::Result<()> {
 fn plain(text: &str) -> String {
     daemon::error::plain(text)
 }
+
+#[cfg(test)]
+mod tests {
+    use ::import::{Options, Source};
+
+    use super::*;
+
+    #[test]
+    fn the_list_says_what_is_to_be_done_and_counts() {
+        let text = "<target iqn.2026-11.example:a>\nbacking-store /a\nincominguser alice correct-horse-1\n</target>\n";
+        let source = Source { name: "a\r", text };
+        let mut imported = ::import::import(Format::Tgt, &[source], &Options::default()).unwrap();
+        assert_eq!(left_out(&imported), 0);
+        imported.notes[0].severity = Severity::LeftOut;
+        imported.notes[0].remedy = "do\r".to_owned();
+        imported.notes[1].remedy = String::new();
+        imported.notes.truncate(2);
+        let [first, second] = [0, 1].map(|at: usize| imported.notes[at].message.clone());
+        let kept = [0, 1].map(|at: usize| imported.notes[at].subject.clone());
+        let places =
+            [0, 1].map(|at: usize| imported.notes[at].place.to_string().replace('\r', "\\r"));
+        let notes = format!(
+            "left out   {}: {}: {first}\n           -> do\\r\n{:<10} {}: {}: {second}\n",
+            places[0],
+            kept[0],
+            imported.notes[1].severity.as_str(),
+            places[1],
+            kept[1]
+        );
+        let count = match imported.notes[1].severity {
+            Severity::Carried => "1 carried, 0 changed, 1 left out\n",
+            Severity::Changed | Severity::LeftOut => "0 carried, 1 changed, 1 left out\n",
+        };
+        let exposed = ["a\r".to_owned()];
+        let warning = "warning    a\\r holds secrets and others may read it; run chmod 600 a\\r\n";
+        let to_be_made = "to be made (chmod 600), for user \"alice\"";
+        for (is_detected, is_written, has_secret, made) in [
+            (true, true, true, "written, for user \"alice\""),
+            (false, true, false, to_be_made),
+            (false, false, true, to_be_made),
+        ] {
+            if !has_secret {
+                imported.secrets[0].secret = None;
+            }
+            let read = if is_detected {
+                "read as tgt: targets.conf of tgt\n"
+            } else {
+                ""
+            };
+            let mut seen = Vec::new();
+            list(&mut seen, &imported, is_detected, is_written, &exposed).unwrap();
+            let expected =
+                format!("{read}{notes}secret     alice.secret: {made}\n{warning}{count}");
+            assert_eq!(String::from_utf8(seen).unwrap(), expected);
+            let report = serde_json::to_value(report(&imported, is_written, &exposed)).unwrap();
+            assert_eq!(report["secrets"][0]["written"], is_written && has_secret);
+            assert_eq!(report.get("toml").is_some(), !is_written);
+            assert_eq!(report["exposed"], serde_json::json!(exposed));
+        }
+    }
+}

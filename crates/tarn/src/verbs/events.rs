@@ -202,14 +202,84 @@ fn line(output: Output, event: &Event) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::seconds;
+    use super::*;
 
     #[test]
     fn a_time_back_has_a_unit() {
         assert_eq!(seconds("90s"), Ok(90));
+        assert_eq!(seconds("15m"), Ok(900));
+        assert_eq!(seconds("2h"), Ok(7_200));
         assert_eq!(seconds("7d"), Ok(604_800));
         for wrong in ["", "s", "90", "1.5h", "-1m", "9w", "18446744073709551615m"] {
             assert!(seconds(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_line_names_the_author_once() {
+        let mut event = Event {
+            at_ms: 1_796_000_000_000,
+            severity: Severity::Warning,
+            message: "bob did\n".to_owned(),
+            ..serde_json::from_str(
+                r#"{"number":1,"at_ms":0,"severity":"info","kind":"k","message":""}"#,
+            )
+            .unwrap()
+        };
+        for (author, expected) in [
+            (None, "warning  bob did\\n"),
+            (Some("bob"), "warning  bob did\\n"),
+            (Some("eve\n"), "warning  bob did\\n (eve\\n)"),
+        ] {
+            event.author = author.map(str::to_owned);
+            let text = line(Output::new(false, false), &event);
+            assert_eq!(text, format!("2026-11-30 00:53:20Z  {expected}\n"));
+        }
+        event.severity = Severity::Info;
+        let text = line(Output::new(false, false), &event);
+        assert!(text.contains("Z  info     bob"), "{text}");
+    }
+
+    #[test]
+    fn what_is_followed_is_what_was_asked_for() {
+        let text = |text: &str| Some(text.to_owned());
+        let mut asked = Events {
+            follow: true,
+            after: None,
+            most: 1,
+            severity: Worst::Warning,
+            kind: vec!["k".to_owned()],
+            lun: text("l"),
+            target: text("t"),
+            initiator: text("i"),
+            user: text("u"),
+            since: None,
+        };
+        let expected = EventQuestion {
+            severity: Severity::Warning,
+            kinds: vec!["k".to_owned()],
+            lun: text("l"),
+            target: text("t"),
+            initiator: text("i"),
+            user: text("u"),
+            since_ms: None,
+            ..EventQuestion::default()
+        };
+        assert_eq!(format!("{:?}", asked.wanted()), format!("{expected:?}"));
+        for (worst, severity) in [
+            (Worst::Info, Severity::Info),
+            (Worst::Warning, Severity::Warning),
+            (Worst::Error, Severity::Error),
+        ] {
+            assert_eq!(Severity::from(worst), severity);
+            assert_eq!(serde_json::json!(severity), worst.word());
+        }
+        // A time back from now; one before all times is their beginning.
+        asked.since = Some(3_600);
+        let hour = asked.wanted().since_ms.unwrap();
+        asked.since = Some(0);
+        assert!(asked.wanted().since_ms.unwrap() - hour >= 3_600_000);
+        asked.since = Some(u64::MAX);
+        assert_eq!(asked.wanted().since_ms, Some(0));
     }
 }

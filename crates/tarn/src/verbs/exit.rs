@@ -115,4 +115,41 @@ mod tests {
             );
         }
     }
+
+    #[test]
+    fn what_the_daemon_says_has_its_code_and_each_code_its_word() {
+        use ProblemKind::{ApplyFailed, BadRequest, Conflict, Failed, Forbidden, InvalidConfig};
+        use ProblemKind::{MethodNotAllowed, NotFound, Refused, RevisionMismatch, StorageFull};
+        use ProblemKind::{
+            TooLarge, TooManyRequests, Unauthorized, Unavailable, UnsupportedMediaType,
+        };
+        for (kinds, code, word) in [
+            (
+                &[ApplyFailed, StorageFull, Failed, MethodNotAllowed][..],
+                1,
+                "failed",
+            ),
+            (
+                &[BadRequest, InvalidConfig, TooLarge, UnsupportedMediaType],
+                2,
+                "wrong",
+            ),
+            (&[Unavailable], 3, "unreachable"),
+            (&[Unauthorized, Forbidden, TooManyRequests], 4, "forbidden"),
+            (&[NotFound], 5, "not-found"),
+            (&[Conflict, RevisionMismatch], 6, "conflict"),
+            (&[Refused], 7, "refused"),
+        ] {
+            for kind in kinds {
+                let exit = Exit::of_problem(*kind);
+                assert_eq!((exit.code(), exit.word()), (code, word), "{kind:?}");
+            }
+        }
+        let words = [Exit::Done, Exit::Differs].map(Exit::word);
+        assert_eq!(words, ["failed"; 2]);
+        for (exit, _) in TABLE {
+            assert_eq!(Exit::of_code(exit.code()), Some(*exit));
+        }
+        assert_eq!([8, 9, 11].map(Exit::of_code), [None; 3]);
+    }
 }

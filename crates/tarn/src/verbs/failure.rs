@@ -316,3 +316,138 @@ fn of_mount(error: &MountError) -> Exit {
         _ => Exit::Failed,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use api::problem::Problem;
+    use client::{Client, Endpoint};
+    use tree::{Spot, Walker};
+
+    use super::*;
+
+    fn failed() -> io::Error {
+        io::Error::other("it")
+    }
+
+    fn at() -> PathBuf {
+        "/a".into()
+    }
+
+    fn problem(kind: ProblemKind) -> Box<Problem> {
+        Box::new(Problem::new(kind, "why"))
+    }
+
+    #[test]
+    fn failures_of_the_client_have_their_codes() {
+        let (host, peer, source) = (|| "h".to_owned(), || "p".to_owned(), failed);
+        #[rustfmt::skip]
+        let rows = [
+            (problem(ProblemKind::Conflict).into(), Exit::Conflict),
+            (ClientError::SocketDenied { path: at() }, Exit::NotAllowed),
+            (ClientError::Url { url: host() }, Exit::Wrong),
+            (ClientError::AuthorityForm, Exit::Wrong),
+            (ClientError::NoAuthority, Exit::Wrong),
+            (ClientError::TokenForm, Exit::Wrong),
+            (ClientError::NoSocket { path: at() }, Exit::Unreachable),
+            (ClientError::NobodyListens { path: at() }, Exit::Unreachable),
+            (ClientError::Socket { path: at(), source: source() }, Exit::Unreachable),
+            (ClientError::Unreachable { host: host(), port: 1, source: source() }, Exit::Unreachable),
+            (ClientError::Untrusted { host: host(), source: source() }, Exit::Unreachable),
+            (ClientError::Broken { peer: peer(), source: source().into() }, Exit::Unreachable),
+            (ClientError::Late { peer: peer(), seconds: 1.0 }, Exit::Unreachable),
+            (ClientError::TooLarge { peer: peer(), limit: 1 }, Exit::Failed),
+            (ClientError::Runtime(source()), Exit::Failed),
+        ];
+        for (error, exit) in rows {
+            assert_eq!(of_client(&error), exit, "{error}");
+            assert_eq!(Failure::Client(error).exit(), exit);
+        }
+    }
+
+    #[test]
+    fn failures_of_a_mount_and_of_a_walk_have_their_codes() {
+        let refused = |source| MountError::Refused { path: at(), source };
+        let missing = |source| MountError::NoDirectory { path: at(), source };
+        for (error, exit) in [
+            (ClientError::TokenForm.into(), Exit::Wrong),
+            (missing(failed()), Exit::Wrong),
+            (MountError::Dead { path: at() }, Exit::Wrong),
+            (MountError::Taken { path: at() }, Exit::Wrong),
+            (MountError::NoDevice, Exit::Failed),
+            (refused(failed()), Exit::Failed),
+        ] {
+            assert_eq!(of_mount(&error), exit, "{error}");
+            assert_eq!(Failure::Mount(error).exit(), exit);
+        }
+        let endpoint = Endpoint::Socket("/nothing/at/all".into());
+        let walker = Walker::new(Client::new(endpoint, tree::LIMITS).unwrap());
+        let walk = |path| Failure::Walk(walker.go(&Spot::ROOT, path).unwrap_err()).exit();
+        assert_eq!(walk("luns"), Exit::Unreachable);
+        assert_eq!(walk("nothing"), Exit::NotFound);
+        let error = walker.read(&Spot::ROOT, "luns").unwrap_err();
+        assert_eq!(Failure::Walk(error).exit(), Exit::Wrong);
+    }
+
+    #[test]
+    fn other_failures_have_their_codes_too() {
+        let refused = |outcome| Failure::Refused {
+            outcome,
+            refused: 1,
+            steps: "2 steps".to_owned(),
+        };
+        let text = || "a".to_owned();
+        for (failure, exit) in [
+            (
+                Failure::Line {
+                    number: 1,
+                    exit: Exit::Conflict,
+                },
+                Exit::Conflict,
+            ),
+            (
+                Failure::Line {
+                    number: 1,
+                    exit: Exit::Done,
+                },
+                Exit::Done,
+            ),
+            (Failure::NoEarlier, Exit::NotFound),
+            (refused(ProblemKind::Refused), Exit::Refused),
+            (refused(ProblemKind::InvalidConfig), Exit::Wrong),
+            (Failure::MediumFixed { id: text() }, Exit::Conflict),
+            (Failure::StreamEnded, Exit::Unreachable),
+            (Failure::NeedsYes, Exit::Failed),
+            (Failure::NotConfirmed, Exit::Failed),
+            (Failure::Terminal(failed()), Exit::Failed),
+            (Failure::Signals(failed()), Exit::Failed),
+            (Failure::Child(failed()), Exit::Failed),
+            (Failure::ShellVerb { word: text() }, Exit::Wrong),
+            (Failure::NothingGiven { noun: "lun" }, Exit::Wrong),
+            (Failure::NoToken, Exit::Wrong),
+            (Failure::SecretsDiffer, Exit::Wrong),
+        ] {
+            assert_eq!(failure.exit(), exit, "{failure}");
+            assert_eq!(failure.mistakes(), &[]);
+        }
+    }
+
+    #[test]
+    fn a_program_gets_the_words_of_the_daemon_or_the_same_members() {
+        let mut said = problem(ProblemKind::NotFound);
+        let detail = "gone".to_owned();
+        said.mistakes = [Mistake {
+            place: None,
+            detail,
+        }]
+        .into();
+        let mut members = serde_json::to_value(&said).unwrap();
+        members["exit"] = 5.into();
+        let failure = Failure::Client(said.into());
+        assert_eq!(failure.json(), json!({ "error": members }));
+        assert_eq!(failure.mistakes()[0].detail, "gone");
+        let failure = Failure::Child(failed());
+        let detail = "cannot start a process for this command: it";
+        let expected = json!({ "error": { "type": "failed", "detail": detail, "exit": 1 } });
+        assert_eq!(failure.json(), expected);
+    }
+}

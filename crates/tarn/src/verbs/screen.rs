@@ -53,12 +53,7 @@ impl Screen {
     pub(super) fn draw(&self, text: &str) {
         let size = tcgetwinsize(io::stdout());
         let (rows, columns) = size.map_or((0, 0), |size| (size.ws_row, size.ws_col));
-        let (rows, columns) = (room(rows), room(columns));
-        let lines = text.lines().take(rows.saturating_sub(1));
-        let lines: String = lines
-            .map(|line| line.chars().take(columns).chain(['\n']).collect::<String>())
-            .collect();
-        say(io::stdout().lock(), &format!("{HOME}{lines}"));
+        say(io::stdout().lock(), &drawn(text, rows, columns));
     }
 
     /// Waits for a key, no longer than this nor [`WAIT_MAX`]; zero stands for none. `None` when it shall end: by q,
@@ -85,6 +80,18 @@ impl Screen {
     }
 }
 
+/// What draws the first lines of a text; the last row stays empty for the cursor.
+fn drawn(text: &str, rows: u16, columns: u16) -> String {
+    let line = |line: &str| {
+        line.chars()
+            .take(room(columns))
+            .chain(['\n'])
+            .collect::<String>()
+    };
+    let lines = text.lines().take(room(rows).saturating_sub(1)).map(line);
+    format!("{HOME}{}", lines.collect::<String>())
+}
+
 /// A terminal that does not know its size, as on a serial line, says zero; then everything is drawn.
 fn room(size: u16) -> usize {
     match size {
@@ -96,5 +103,24 @@ fn room(size: u16) -> usize {
 impl Drop for Screen {
     fn drop(&mut self) {
         say(io::stdout().lock(), LEAVE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_much_is_drawn_as_there_is_room_for() {
+        for (rows, columns, expected) in [
+            (0, 0, "abc\näöü\nx\n"),
+            (4, 3, "abc\näöü\nx\n"),
+            (3, 2, "ab\näö\n"),
+            (2, 4, "abc\n"),
+            (1, 4, ""),
+        ] {
+            let text = drawn("abc\näöü\nx", rows, columns);
+            assert_eq!(text, format!("\x1b[H\x1b[J{expected}"), "{rows} {columns}");
+        }
     }
 }

@@ -89,24 +89,27 @@ impl Spinner {
     fn start(what: &'static str) -> Self {
         let (stop, stopped) = mpsc::channel();
         let waits = move |time| stopped.recv_timeout(time) == Err(RecvTimeoutError::Timeout);
-        let thread = std::thread::spawn(move || {
-            let mut is_shown = false;
-            let mut step = SPINNER_DELAY;
-            for sign in SPINNER.iter().cycle() {
-                if !waits(step) {
-                    break;
-                }
-                say(io::stderr().lock(), &format!("\r{sign} {what}"));
-                (is_shown, step) = (true, SPINNER_STEP);
-            }
-            if is_shown {
-                say(io::stderr().lock(), CLEAR_LINE);
-            }
-        });
+        let show = |text: &str| say(io::stderr().lock(), text);
+        let thread = std::thread::spawn(move || turn(what, waits, show));
         Self {
             stop,
             thread: Some(thread),
         }
+    }
+}
+
+/// Turns as long as `waits` has waited for a time in full.
+fn turn(what: &str, waits: impl Fn(Duration) -> bool, show: impl Fn(&str)) {
+    let mut step = SPINNER_DELAY;
+    for sign in SPINNER.iter().cycle() {
+        if !waits(step) {
+            break;
+        }
+        show(&format!("\r{sign} {what}"));
+        step = SPINNER_STEP;
+    }
+    if step == SPINNER_STEP {
+        show(CLEAR_LINE);
     }
 }
 
@@ -115,5 +118,34 @@ impl Drop for Spinner {
         // A thread that has ended needs no word, and one that panicked has said so.
         let _ended = self.stop.send(());
         let _said = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    #[test]
+    fn a_sign_comes_late_turns_and_leaves_an_empty_line() {
+        for (turns, expected) in [
+            (0, "400"),
+            (1, "400 \r| it 120 \r\x1b[K"),
+            (
+                5,
+                "400 \r| it 120 \r/ it 120 \r- it 120 \r\\ it 120 \r| it 120 \r\x1b[K",
+            ),
+        ] {
+            let seen = RefCell::new(Vec::new());
+            let waits = |time: Duration| {
+                let count = seen.borrow().len() / 2;
+                seen.borrow_mut().push(time.as_millis().to_string());
+                count < turns
+            };
+            turn("it", waits, |text| seen.borrow_mut().push(text.to_owned()));
+            assert_eq!(seen.into_inner().join(" "), expected, "{turns}");
+        }
+        assert_eq!(busy("it", || 7), 7);
     }
 }

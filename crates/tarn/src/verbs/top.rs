@@ -106,6 +106,11 @@ const KEYS: [(u8, Sort); 8] = [
     (b'e', Sort::Errors),
 ];
 
+fn sorted_by(key: u8) -> Option<Sort> {
+    let row = KEYS.iter().find(|(of, _)| *of == key);
+    row.map(|(_, sort)| *sort)
+}
+
 const COLUMNS: [Column<Rate>; 7] = [
     figures("iops", |r| format!("{:.0}", r.iops)),
     figures("read", |r| human::throughput(r.read)),
@@ -136,9 +141,7 @@ impl Ask for Top {
             let Some(key) = wait(screen.as_ref(), due)? else {
                 return Ok(Exit::Done);
             };
-            if let Some((_, wanted)) = KEYS.iter().find(|(of, _)| *of == key) {
-                sort = *wanted;
-            }
+            sort = sorted_by(key).unwrap_or(sort);
             if Instant::now() < due {
                 continue;
             }
@@ -221,29 +224,113 @@ fn order(sort: Sort, a: &Rate, b: &Rate) -> Ordering {
 
 #[cfg(test)]
 mod tests {
+    use api::stats::{Operations, Series};
+
     use super::*;
 
+    /// With figures that are greater the later the letter, but for some.
     fn rate(name: &str, iops: f64, depth: u64) -> Rate {
+        let figure = u64::from(name.as_bytes()[0]);
         Rate {
             name: name.to_owned(),
             iops,
+            read: figure,
+            written: figure % 3,
+            mean_us: (name != "b").then_some(figure as f64),
+            p99_us: (name != "a").then_some(200 - figure),
             depth,
-            ..Rate::default()
+            errors: figure / 98,
         }
     }
 
     #[test]
     fn figures_go_down_and_names_up() {
         let rates = [rate("b", 5.0, 1), rate("a", 1.0, 9), rate("c", 5.0, 2)];
-        for (sort, expected) in [
-            (Sort::Name, ["a", "b", "c"]),
-            (Sort::Iops, ["b", "c", "a"]),
-            (Sort::Depth, ["a", "c", "b"]),
+        for (key, expected) in [
+            (b'n', "abc"),
+            (b'i', "bca"),
+            (b'r', "cba"),
+            (b'w', "bac"),
+            (b'm', "cab"),
+            (b'p', "bca"),
+            (b'd', "acb"),
+            (b'e', "bca"),
         ] {
+            let sort = sorted_by(key).unwrap();
             let mut sorted = rates.to_vec();
             sorted.sort_by(|a, b| order(sort, a, b));
-            let names: Vec<_> = sorted.iter().map(|rate| rate.name.as_str()).collect();
+            let names: String = sorted.iter().map(|rate| rate.name.as_str()).collect();
             assert_eq!(names, expected, "{sort:?}");
+        }
+        assert_eq!(sorted_by(NO_KEY), None);
+    }
+
+    fn stats(at_ms: u64, count: u64) -> Stats {
+        let operations = |count| Operations {
+            count,
+            bytes: count * 1000,
+            errors: 0,
+            latency_us: count * 100,
+            latency: vec![count],
+        };
+        let series = [("a", "x", 1), ("b", "x", 2), ("b", "y", 0)];
+        let series = series.map(|(lun, initiator, times)| Series {
+            lun: lun.to_owned(),
+            initiator: initiator.to_owned(),
+            depth: 1,
+            slow: 0,
+            read: operations(count * times),
+            write: Operations::default(),
+            other: Operations::default(),
+        });
+        Stats {
+            at_ms,
+            store_errors: Vec::new(),
+            cores: Vec::new(),
+            series: series.into(),
+            logins: api::stats::Logins {
+                succeeded: 1,
+                ..api::stats::Logins::default()
+            },
+            sessions: 3,
+            stores: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn tables_are_of_what_is_counted_together() {
+        let (before, after) = (stats(0, 0), stats(1000, 10));
+        let bound = human::latency(api::stats::LATENCY_BOUNDS_US[0] as f64);
+        let row = |name: &str, count: u64, depth: u64| match count {
+            0 => format!("{name} 0 0 B/s 0 B/s {depth} 0\n"),
+            _ => format!("{name} {count} {count} kB/s 0 B/s 100 µs {bound} {depth} 0\n"),
+        };
+        let title = |name: &str| format!("{name} IOPS READ WRITTEN MEAN P99 DEPTH ERRORS\n");
+        let luns = [title("LUN"), row("b", 20, 2), row("a", 10, 1)].concat();
+        let initiators = [title("INITIATOR"), row("x", 30, 2), row("y", 0, 1)].concat();
+        let pairs = [
+            title("LUN, INITIATOR"),
+            row("b, x", 20, 1),
+            row("a, x", 10, 1),
+            row("b, y", 0, 1),
+        ];
+        for (by, expected) in [
+            (By::Each, format!("{luns}\n{initiators}\n")),
+            (By::Lun, format!("{luns}\n")),
+            (By::Initiator, format!("{initiators}\n")),
+            (By::Pair, format!("{}\n", pairs.concat())),
+        ] {
+            let top = Top {
+                interval: 1,
+                count: None,
+                sort: Sort::Iops,
+                by,
+            };
+            let text = top.tables(&before, &after, Sort::Iops);
+            let line = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ") + "\n";
+            let squeezed: String = text.lines().map(line).collect();
+            let head = "1970-01-01 00:00:01Z 3 sessions, 1 login since the start\n";
+            assert_eq!(squeezed, format!("{head}{expected}"), "{by:?}");
         }
     }
 }

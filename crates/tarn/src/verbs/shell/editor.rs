@@ -181,3 +181,42 @@ impl Highlighter for Names {}
 impl Validator for Names {}
 
 impl Helper for Names {}
+
+#[cfg(test)]
+mod tests {
+    use durable::scratch::Scratch;
+
+    use super::*;
+
+    #[test]
+    fn files_are_offered_in_order_and_hidden_ones_where_a_dot_asks_for_them() {
+        let scratch = Scratch::new();
+        let root = scratch.path().display();
+        for name in ["b", "ba", "a", ".b"] {
+            std::fs::write(scratch.path().join(name), "").unwrap();
+        }
+        std::fs::create_dir(scratch.path().join("bc")).unwrap();
+        for (begun, expected) in [
+            ("", &["a", "b", "ba", "bc/"][..]),
+            ("b", &["b", "ba", "bc/"]),
+            ("bc", &["bc/"]),
+            (".", &[".b"]),
+            ("c", &[]),
+            ("c/", &[]),
+        ] {
+            let offers = files(&format!("{root}/{begun}"));
+            let words: Vec<_> = offers.iter().map(|offer| offer.word.clone()).collect();
+            let expected: Vec<_> = expected
+                .iter()
+                .map(|name| format!("{root}/{name}"))
+                .collect();
+            assert_eq!(words, expected, "{begun}");
+            for offer in offers {
+                assert_eq!(offer.is_open, offer.word.ends_with('/'));
+            }
+        }
+        // Without a directory it is the one where the process runs.
+        let offers = files("Cargo.tom");
+        assert_eq!(offers[0].word, "Cargo.toml");
+    }
+}
