@@ -241,3 +241,54 @@ pub(crate) fn perform(operation: &mut RingOperation, limit: usize) -> Result<usi
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemoryDisk;
+    use crate::testing::{Fate, Faulty};
+
+    #[test]
+    fn a_request_of_any_length_is_carried_out_and_its_failure_is_an_error_of_the_system() {
+        let (disk, _hung) =
+            Faulty::new(MemoryDisk::new(4 << 20, 512, false, true).unwrap(), |_| {
+                Fate::Pass
+            });
+        let store = Blocking::new(&disk).unwrap();
+        let data: Vec<u8> = (0..(TRANSFER_BYTES_MAX as u64 + 1024) / 8)
+            .flat_map(u64::to_le_bytes)
+            .collect();
+        store.write(512, &data).unwrap();
+        let read = || {
+            let mut bytes = vec![9; data.len() + 1024];
+            store.read(0, &mut bytes).unwrap();
+            bytes
+        };
+        let expected = [&[0; 512][..], &data, &[0; 512]].concat();
+        assert!(read() == expected);
+        let end = 512 + data.len() as u64;
+        for (range, unmap) in [(1024..2048, false), (end - 512..end, true)] {
+            store.clear(range, unmap).unwrap();
+        }
+        let mut expected = expected;
+        expected[1024..2048].fill(0);
+        let end = 512 + data.len();
+        expected[end - 512..end].fill(0);
+        assert!(read() == expected);
+        store.sync().unwrap();
+        let raw = |failure: IoFailure| {
+            disk.set_rule(move |_| Fate::Fail(failure.clone()));
+            store.sync().unwrap_err().raw_os_error()
+        };
+        assert_eq!(raw(IoFailure::Hardware { errno: 28 }), Some(28));
+        assert_eq!(raw(IoFailure::Hardware { errno: 0 }), None);
+        assert_eq!(raw(IoFailure::NotReady), None);
+        // Nothing is waited for where nothing is ordered.
+        disk.set_rule(|_| Fate::Full);
+        let full = || Blocking::new(&disk).unwrap();
+        assert_eq!(full().sync().unwrap_err().kind(), io::ErrorKind::Other);
+        assert!(full().read(0, &mut [0; 512]).is_err());
+        assert!(full().write(0, &[0; 512]).is_err());
+        assert!(full().clear(0..512, true).is_err());
+    }
+}

@@ -89,20 +89,33 @@ mod tests {
         for (cause, word) in [
             (Cause::Medium, "EIO"),
             (Cause::NoSpace, "ENOSPC"),
+            (Cause::Truncated, "truncated"),
+            (Cause::FlushFailed, "flush-failed"),
+            (Cause::NotReady, "not-ready"),
             (Cause::System(5), "EIO"),
             (Cause::System(116), "ESTALE"),
             (Cause::System(0), "unknown"),
             (Cause::System(77), "errno-77"),
         ] {
             assert_eq!(cause.label(), word, "{cause:?}");
+            assert_eq!(cause.to_string(), word);
         }
     }
 
     #[test]
     fn what_the_store_is_not_to_blame_for_has_no_cause() {
-        assert_eq!(IoFailure::Miscompare { offset: 0 }.cause(), None);
-        assert_eq!(IoFailure::Cancelled.cause(), None);
-        assert_eq!(IoFailure::ReadOnly.cause(), None);
-        assert_eq!(IoFailure::NotReady.cause(), Some(Cause::NotReady));
+        for (failure, cause) in [
+            (IoFailure::Medium { offset: 0 }, Some(Cause::Medium)),
+            (IoFailure::Hardware { errno: 7 }, Some(Cause::System(7))),
+            (IoFailure::FlushLatched, Some(Cause::FlushFailed)),
+            (IoFailure::CacheLost, Some(Cause::FlushFailed)),
+            (IoFailure::NotReady, Some(Cause::NotReady)),
+            (IoFailure::Cancelled, None),
+            (IoFailure::ReadOnly, None),
+            (IoFailure::Miscompare { offset: 0 }, None),
+            (IoFailure::HeldElsewhere, None),
+        ] {
+            assert_eq!(failure.cause(), cause, "{failure}");
+        }
     }
 }

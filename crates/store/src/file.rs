@@ -867,3 +867,19 @@ fn failure(errno: Errno, offset: u64) -> IoFailure {
         errno => hardware(errno),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn after_each_miss_in_a_row_the_cache_is_left_alone_for_longer() {
+        let mut cached = CachedReads::new(true);
+        let skips = std::iter::repeat_with(|| {
+            cached.note_miss();
+            cached.skip
+        });
+        let skips: Vec<_> = skips.take(8).collect();
+        assert_eq!(skips, [1, 3, 7, 15, 31, 63, 63, 63]);
+    }
+}

@@ -63,19 +63,11 @@ impl Geometry {
         let solid_state = number("rotational") != Some(1);
         let direct_align_bytes = direct_align(file);
         if is_block_device {
-            let logical = ioctl_blksszget(file)?;
-            let physical = ioctl_blkpbszget(file)?.max(logical);
-            let granularity = number("discard_granularity").and_then(|n| u32::try_from(n).ok());
+            let (logical, physical) = (ioctl_blksszget(file)?, ioctl_blkpbszget(file)?);
             return Ok(Self {
-                logical_block_bytes: Some(logical),
-                physical_block_bytes: unit(physical),
-                unmap_granularity_bytes: unit(granularity.unwrap_or(physical).max(logical)),
-                // Punching a hole in a device means its own command for zeros, which frees space
-                // where the device can; a device that can neither is not thin.
-                can_unmap: number("write_zeroes_max_bytes").is_some_and(|n| n > 0)
-                    && number("discard_max_bytes").is_some_and(|n| n > 0),
                 solid_state,
                 direct_align_bytes,
+                ..Self::of_device((logical, physical), number)
             });
         }
         let block = unit(u32::try_from(status.st_blksize).unwrap_or(4096));
@@ -87,6 +79,23 @@ impl Geometry {
             solid_state,
             direct_align_bytes,
         })
+    }
+
+    /// Of a block device with these units, logical and physical, and these numbers of its queue.
+    fn of_device((logical, physical): (u32, u32), number: impl Fn(&str) -> Option<u64>) -> Self {
+        let physical = physical.max(logical);
+        let granularity = number("discard_granularity").and_then(|n| u32::try_from(n).ok());
+        let can = |name: &str| number(name).is_some_and(|n| n > 0);
+        Self {
+            logical_block_bytes: Some(logical),
+            physical_block_bytes: unit(physical),
+            unmap_granularity_bytes: unit(granularity.unwrap_or(physical).max(logical)),
+            // Punching a hole in a device means its own command for zeros, which frees space where the device can; a
+            // device that can neither is not thin.
+            can_unmap: can("write_zeroes_max_bytes") && can("discard_max_bytes"),
+            solid_state: true,
+            direct_align_bytes: None,
+        }
     }
 }
 
@@ -208,5 +217,57 @@ mod tests {
         let fd = fs::File::options().read(true).write(true).open(&file);
         Geometry::of(&fd.unwrap().into(), false).unwrap();
         assert_eq!(fs::read(&file).unwrap(), [7; 10_000]);
+    }
+
+    #[test]
+    fn a_block_device_has_its_own_units_and_frees_space_where_it_can_do_both() {
+        const GIB: Option<u64> = Some(1 << 30);
+        for (units, numbers, expected) in [
+            ((512, 4096), (Some(8192), GIB, GIB), (4096, 8192, true)),
+            ((4096, 512), (Some(512), GIB, Some(1)), (4096, 4096, true)),
+            ((512, 4096), (None, GIB, Some(0)), (4096, 4096, false)),
+            ((512, 512), (Some(1 << 32), Some(0), GIB), (512, 512, false)),
+            ((512, 512), (Some(0), None, GIB), (512, 512, false)),
+            (
+                (512, 512),
+                (Some(1 << 20), GIB, None),
+                (512, UNIT_MAX, false),
+            ),
+        ] {
+            let number = |name: &str| match name {
+                "discard_granularity" => numbers.0,
+                "write_zeroes_max_bytes" => numbers.1,
+                "discard_max_bytes" => numbers.2,
+                _ => panic!("{name}"),
+            };
+            let found = Geometry::of_device(units, number);
+            assert_eq!(found.logical_block_bytes, Some(units.0));
+            let seen = (found.physical_block_bytes, found.unmap_granularity_bytes);
+            assert_eq!(
+                (seen.0, seen.1, found.can_unmap),
+                expected,
+                "{units:?} {numbers:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn numbers_of_a_device_are_read_and_no_other_text() {
+        let scratch = Scratch::new();
+        let directory = scratch.path("queue");
+        fs::create_dir(&directory).unwrap();
+        for (text, expected) in [("7\n", Some(7)), ("x\n", None), ("-1\n", None)] {
+            fs::write(directory.join("ro"), text).unwrap();
+            assert_eq!(read_number(&directory, "ro"), expected, "{text}");
+        }
+        assert_eq!(read_number(&directory, "nothing"), None);
+        for (text, expected) in [
+            ("8:17\n", Some(makedev(8, 17))),
+            ("8\n", None),
+            ("8:x\n", None),
+        ] {
+            fs::write(directory.join("dev"), text).unwrap();
+            assert_eq!(number_in(&directory), expected, "{text}");
+        }
     }
 }

@@ -169,4 +169,22 @@ mod tests {
         assert!(!path.exists());
         fs::remove_dir_all(&directory).unwrap();
     }
+
+    #[test]
+    fn a_file_that_another_has_by_now_stays() {
+        let directory = directory("disowned");
+        let [mine, theirs] = ["mine", "theirs"].map(|name| directory.join(name));
+        let made = MadeFiles::default();
+        assert!(!made.is_refused());
+        for path in [&mine, &theirs] {
+            drop(options(path, &made).open().unwrap());
+        }
+        made.disown(&theirs);
+        assert!(made.remove().is_empty() && made.is_refused());
+        assert!(!mine.exists() && theirs.exists());
+        // Too late to keep anything.
+        made.keep();
+        assert!(made.is_refused());
+        fs::remove_dir_all(&directory).unwrap();
+    }
 }

@@ -96,16 +96,7 @@ impl SharedStore for MemoryDisk {
     }
 
     fn handle(&self) -> io::Result<Box<dyn Backstore>> {
-        Ok(Box::new(MemoryHandle {
-            shared: Arc::clone(&self.shared),
-            medium: CoreMapping::new(&self.shared.medium),
-            zeros: zeros::for_this_core()?,
-            file: Rc::new(StoreFile::new(
-                Arc::clone(&self.shared.file),
-                Place::memory(),
-            )),
-            capabilities: self.capabilities.clone(),
-        }))
+        Ok(Box::new(MemoryHandle::new(self)?))
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -206,6 +197,17 @@ impl Backstore for MemoryHandle {
 }
 
 impl MemoryHandle {
+    fn new(disk: &MemoryDisk) -> io::Result<Self> {
+        let place = Place::memory();
+        Ok(Self {
+            shared: Arc::clone(&disk.shared),
+            medium: CoreMapping::new(&disk.shared.medium),
+            zeros: zeros::for_this_core()?,
+            file: Rc::new(StoreFile::new(Arc::clone(&disk.shared.file), place)),
+            capabilities: disk.capabilities.clone(),
+        })
+    }
+
     /// In place. A read that touches both kinds of pages makes the kernel allocate its unwritten
     /// ones, which is less than copying it all would cost.
     fn read(&self, range: Range<u64>) -> IoResult {
@@ -503,6 +505,48 @@ mod tests {
     }
 
     #[test]
+    fn extents_end_where_the_range_does_and_space_is_counted_in_bytes() {
+        let disk = disk();
+        let mut bench = Bench::new(&disk);
+        bench.write(4096, &[1; 4096]).unwrap();
+        assert_eq!(disk.used_bytes().unwrap(), Some(4096));
+        assert_eq!(bench.extents(4608..5120, 9).unwrap(), [data(4608..5120)]);
+        let all = [hole(512..4096), data(4096..8192), hole(8192..8704)];
+        assert_eq!(bench.extents(512..8704, 9).unwrap(), all);
+        assert_eq!(bench.extents(512..8704, 2).unwrap(), all[..2]);
+    }
+
+    #[test]
+    fn only_whole_huge_pages_of_the_disk_that_are_full_are_made_one() {
+        const MIB: usize = 1 << 20;
+        let disk = MemoryDisk::new(5 << 20, 512, false, true).unwrap();
+        let handle = MemoryHandle::new(&disk).unwrap();
+        let full = |pages: Range<usize>| handle.full_huge_pages(&pages);
+        let written = &disk.shared.written;
+        written.set(0..512);
+        written.set(513..1280);
+        for (pages, expected) in [
+            (0..1, Some(0..2 * MIB)),
+            (511..513, Some(0..2 * MIB)),
+            (512..513, None),
+            (1279..1280, None),
+        ] {
+            assert_eq!(full(pages.clone()), expected, "{pages:?}");
+        }
+        written.set(512..513);
+        for (pages, expected) in [
+            (0..1280, Some(0..4 * MIB)),
+            (512..1024, Some(2 * MIB..4 * MIB)),
+            (1023..1025, Some(2 * MIB..4 * MIB)),
+            (1024..1280, None),
+        ] {
+            assert_eq!(full(pages.clone()), expected, "{pages:?}");
+        }
+        written.clear(0..1);
+        assert_eq!(full(0..1280), Some(2 * MIB..4 * MIB));
+    }
+
+    #[test]
     fn zeros_that_were_written_stay_mapped() {
         let mut bench = Bench::new(&disk());
         bench.write(4096, &[1; 8192]).unwrap();
@@ -527,6 +571,8 @@ mod tests {
         let errno = Errno::PERM.raw_os_error();
         bench.fail_next(-errno);
         assert_eq!(bench.unmap(0..8192), Err(IoFailure::Hardware { errno }));
+        bench.fail_next(-Errno::CANCELED.raw_os_error());
+        assert_eq!(bench.unmap(0..8192), Err(IoFailure::Cancelled));
         assert_eq!(bench.read(0, 8192).unwrap(), [7; 8192]);
     }
 

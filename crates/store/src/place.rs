@@ -431,6 +431,20 @@ mod tests {
     }
 
     #[test]
+    fn a_read_counts_once_for_each_part_and_a_queue_has_a_share_for_those_that_are_tried() {
+        let place = place(EXT4_KIND, false);
+        for (bytes, parts) in [(0, 1), (131_071, 1), (131_072, 2), (1 << 20, 9)] {
+            let _under_way = place.begin_read(bytes);
+            assert_eq!(place.device.reads.load(Ordering::Relaxed), parts, "{bytes}");
+        }
+        assert_eq!(place.device.reads.load(Ordering::Relaxed), 0);
+        for (length, share) in [(Some(0), 1), (Some(31), 1), (Some(32), 2), (Some(64), 4)] {
+            assert_eq!(Device::new(length).tried_max, share, "{length:?}");
+        }
+        assert!(Place::unknown().may_wait() && !Place::memory().may_wait());
+    }
+
+    #[test]
     fn nothing_is_tried_blindly_while_a_flush_may_fill_the_queue() {
         let place = place(EXT4_KIND, false);
         let file = file_at(&place);

@@ -90,3 +90,94 @@ fn common_divisor(a: u64, b: u64) -> u64 {
         _ => common_divisor(b, a % b),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemoryDisk;
+
+    fn merged_of(form: Form, read_only: bool, all: [&Capabilities; 2]) -> Capabilities {
+        let store = Arc::new(MemoryDisk::new(1 << 20, 512, false, true).unwrap());
+        let member = |name: &str| Member {
+            name: name.to_owned(),
+            store: Arc::<MemoryDisk>::clone(&store),
+            bytes: None,
+        };
+        let members = ["a", "b"].map(member);
+        let shared = Shared {
+            form,
+            read_only,
+            members: Mutex::new(Arc::from([])),
+        };
+        merged(&shared, &members, &all.map(Clone::clone))
+    }
+
+    #[test]
+    fn a_composition_can_what_all_members_can_and_has_the_units_of_the_largest() {
+        let one = Capabilities {
+            physical_block_bytes: 4096,
+            thin: true,
+            unmap_granularity_bytes: 8192,
+            reads_in_place: true,
+            in_place_unit_bytes: 16_384,
+            compare_and_write_bytes: 6144,
+            ..Capabilities::plain(1 << 20, 512)
+        };
+        let other = Capabilities {
+            physical_block_bytes: 2048,
+            unmap_granularity_bytes: 4096,
+            in_place_unit_bytes: 0,
+            compare_and_write_bytes: 4096,
+            size_bytes: 2 << 20,
+            ..one.clone()
+        };
+        let stripe = |chunk_bytes| Form::Stripe { chunk_bytes };
+        let expected = Capabilities {
+            compare_and_write_bytes: 2048,
+            size_bytes: 2 << 20,
+            ..one.clone()
+        };
+        for all in [[&one, &other], [&other, &one]] {
+            assert_eq!(merged_of(stripe(65_536), false, all), expected);
+            let small = Capabilities {
+                physical_block_bytes: 2048,
+                unmap_granularity_bytes: 2 * 8192,
+                in_place_unit_bytes: 2048,
+                ..expected.clone()
+            };
+            assert_eq!(merged_of(stripe(2048), false, all), small);
+            let joined = Capabilities {
+                size_bytes: 3 << 20,
+                ..expected.clone()
+            };
+            assert_eq!(merged_of(Form::Concat, false, all), joined);
+        }
+        // What one lacks all lack, and what one has or needs all have or need.
+        type Change = fn(&mut Capabilities);
+        let changes: [Change; 8] = [
+            |it| it.thin = false,
+            |it| it.reads_in_place = false,
+            |it| it.solid_state = false,
+            |it| it.compare_and_write_bytes = 0,
+            |it| it.read_only = true,
+            |it| it.needs_own_buffer = true,
+            |it| it.volatile_cache = true,
+            |it| it.writes_through = true,
+        ];
+        for change in changes {
+            let mut changed = one.clone();
+            change(&mut changed);
+            let mut expected = expected.clone();
+            change(&mut expected);
+            assert_eq!(
+                merged_of(stripe(65_536), false, [&changed, &other]),
+                expected
+            );
+            assert_eq!(
+                merged_of(stripe(65_536), false, [&other, &changed]),
+                expected
+            );
+        }
+        assert!(merged_of(Form::Concat, true, [&one, &other]).read_only);
+    }
+}

@@ -76,3 +76,59 @@ impl Backstore for Handle {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{IoAnswer, Order};
+
+    #[test]
+    fn nothing_of_a_store_that_is_held_is_read_or_written() {
+        let held = Held::new(Capabilities {
+            reads_in_place: true,
+            ..Capabilities::plain(1 << 20, 512)
+        });
+        assert_eq!(held.capabilities(), Capabilities::plain(1 << 20, 512));
+        let (mut store, mut outlet) = (held.handle().unwrap(), Outlet::default());
+        store.start(&|| Waker::new(|| {}), &mut outlet);
+        let order = outlet.next_order();
+        assert!(matches!(
+            order,
+            Some(Order::HeldElsewhere { is_held: true })
+        ));
+        assert_eq!(store.durability(), Durability::NOTHING);
+        assert_eq!(store.refresh_size(), None);
+        let mut ask = |request| match store.submit(IoTag(1), request, &mut outlet) {
+            Submitted::Done(result) => result.map(|answer| matches!(answer, IoAnswer::Done)),
+            Submitted::Taken => panic!("it has nothing to wait for"),
+        };
+        assert_eq!(ask(IoRequest::Flush), Ok(true));
+        let (offset, range) = (0, 0..512);
+        let data = memory::Payload::Heap(vec![0; 512]);
+        for request in [
+            IoRequest::Read {
+                offset,
+                len: 512,
+                buffer: None,
+            },
+            IoRequest::Write {
+                offset,
+                data,
+                durable: false,
+            },
+            IoRequest::Unmap {
+                range: range.clone(),
+            },
+            IoRequest::WriteZeros {
+                range: range.clone(),
+                durable: false,
+            },
+            IoRequest::Extents {
+                range,
+                count_max: 1,
+            },
+        ] {
+            assert_eq!(ask(request), Err(IoFailure::HeldElsewhere));
+        }
+    }
+}

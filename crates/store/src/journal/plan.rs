@@ -19,8 +19,6 @@ const INPUT_OUTPUT: i32 = 5;
 pub(super) enum Logging {
     /// Nothing: the store has made it durable, or nothing is logged any more.
     Nothing,
-    /// Nothing. It is durable after a flush of the store.
-    Flush,
     /// It is waited for in the log.
     Force(Vec<Entry>),
     /// It is kept for the next flush.
@@ -46,7 +44,8 @@ pub(super) fn plan(
     durable: bool,
 ) -> Result<(IoRequest, Logging), IoFailure> {
     match books.condition() {
-        Condition::Left => return Ok(alone(request, durable)),
+        // The store serves alone.
+        Condition::Left => return Ok((with_durability(request, durable), Logging::Nothing)),
         // A replay would take back what the log has no newer data for.
         Condition::Stuck if durable || books.has_changes_of(range) => return Err(stuck()),
         Condition::Frozen if durable || books.has_changes_of(range) => {
@@ -72,16 +71,6 @@ pub(super) fn plan(
         false => Logging::Lose,
     };
     Ok((with_durability(request, false), logging))
-}
-
-/// The store serves alone.
-fn alone(request: IoRequest, durable: bool) -> (IoRequest, Logging) {
-    let is_unmap = matches!(request, IoRequest::Unmap { .. });
-    let logging = match durable && is_unmap {
-        true => Logging::Flush,
-        false => Logging::Nothing,
-    };
-    (with_durability(request, durable), logging)
 }
 
 /// Why a change in a log that is stuck cannot become durable.
@@ -112,7 +101,6 @@ pub(super) fn enter(
     };
     match (logging, books.condition()) {
         (Logging::Nothing, _) => Wait::Nothing,
-        (Logging::Flush, _) => Wait::Flush,
         (_, Condition::Left) => not_logged(Wait::Flush),
         (_, Condition::Stuck) => not_logged(Wait::Stuck),
         (_, Condition::Frozen) => not_logged(Wait::Frozen),
@@ -217,8 +205,8 @@ mod tests {
 
     const RING_BYTES: u64 = 32 * BLOCK_BYTES as u64;
 
-    fn books() -> Books {
-        let header = Header {
+    fn header() -> Header {
+        Header {
             turn: 3,
             id: *b"0123456789abcdef",
             unit: *b"unit of the test",
@@ -229,8 +217,137 @@ mod tests {
             sequence: 1,
             is_clean: false,
             medium: Vec::new(),
+        }
+    }
+
+    fn books() -> Books {
+        Books::new(header(), Bias::Latency, Limits::default())
+    }
+
+    /// A request, and whether it has to be durable.
+    type Asked = (IoRequest, Range<u64>, bool);
+
+    fn write(bytes: u32, durable: bool) -> Asked {
+        let data = Payload::Heap(vec![1; bytes as usize]);
+        let offset = 0;
+        (
+            IoRequest::Write {
+                offset,
+                data,
+                durable,
+            },
+            0..bytes.into(),
+            durable,
+        )
+    }
+
+    fn zeros(range: Range<u64>, durable: bool) -> Asked {
+        let asked = range.clone();
+        (IoRequest::WriteZeros { range, durable }, asked, durable)
+    }
+
+    fn unmap() -> Asked {
+        (IoRequest::Unmap { range: 0..512 }, 0..512, false)
+    }
+
+    /// Whether it is durable in the store, and what the books get: how many entries.
+    fn planned(books: &Books, asked: Asked) -> Result<(bool, &'static str, usize), IoFailure> {
+        let (request, range, durable) = asked;
+        let (request, logging) = plan(books, request, &range, durable)?;
+        let in_store = matches!(
+            request,
+            IoRequest::Write { durable: true, .. } | IoRequest::WriteZeros { durable: true, .. }
+        );
+        let (kind, entries) = match &logging {
+            Logging::Nothing => ("nothing", 0),
+            Logging::Force(entries) => ("force", entries.len()),
+            Logging::Keep(entries) => ("keep", entries.len()),
+            Logging::Lose => ("lose", 0),
+            Logging::TooLarge => ("too large", 0),
         };
-        Books::new(header, Bias::Latency, Limits::default())
+        Ok((in_store, kind, entries))
+    }
+
+    /// A durable write that the store has.
+    fn forced(books: &mut Books) -> Wait {
+        let place = books.begin(0..512);
+        let entries = entries(&write(512, true).0, 512);
+        enter(books, (place, &(0..512)), Logging::Force(entries), true)
+    }
+
+    #[test]
+    fn what_is_logged_is_durable_in_the_log_and_what_is_not_in_the_store() {
+        let (most, piece) = (32_768, 12_288);
+        let mut books = books();
+        for (request, expected) in [
+            (write(piece, true), (false, "force", 1)),
+            (write(piece + 1, true), (false, "force", 2)),
+            (write(most, true), (false, "force", 3)),
+            (write(most + 1, true), (false, "too large", 0)),
+            (write(piece + 1, false), (false, "keep", 2)),
+            (write((8 << 20) + 1, false), (false, "lose", 0)),
+            (zeros(0..512, true), (false, "force", 1)),
+            (zeros(0..512, false), (false, "keep", 1)),
+            (unmap(), (false, "keep", 1)),
+        ] {
+            assert_eq!(planned(&books, request).unwrap(), expected);
+        }
+        // What the log has older data for is logged in any case.
+        assert_eq!(forced(&mut books), Wait::Committed(1));
+        assert_eq!(planned(&books, unmap()).unwrap(), (false, "force", 1));
+        assert_eq!(
+            planned(&books, write(512, false)).unwrap(),
+            (false, "force", 1)
+        );
+        // Large writes pass it where throughput counts.
+        let passes = Books::new(header(), Bias::Throughput, Limits::default());
+        for (request, expected) in [
+            (write(65_536, true), (true, "nothing", 0)),
+            (write(65_536, false), (false, "keep", 6)),
+            (write(512, true), (false, "force", 1)),
+            (zeros(0..65_536, true), (false, "force", 1)),
+        ] {
+            assert_eq!(planned(&passes, request).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn without_a_log_that_works_the_store_is_durable_or_nothing_is() {
+        let [mut left, mut stuck, mut frozen] = [(); 3].map(|()| books());
+        let outcome = |books: &mut Books, logging, durable| {
+            let place = books.begin(4096..4608);
+            enter(books, (place, &(4096..4608)), logging, durable)
+        };
+        left.left(true);
+        for (request, expected) in [
+            (write(512, true), (true, "nothing", 0)),
+            (write(512, false), (false, "nothing", 0)),
+            (zeros(0..512, true), (true, "nothing", 0)),
+            (unmap(), (false, "nothing", 0)),
+        ] {
+            assert_eq!(planned(&left, request).unwrap(), expected);
+        }
+        assert_eq!(outcome(&mut left, Logging::Nothing, true), Wait::Nothing);
+        assert_eq!(outcome(&mut left, Logging::Lose, true), Wait::Flush);
+        assert_eq!(outcome(&mut left, Logging::Lose, false), Wait::Nothing);
+        for books in [&mut stuck, &mut frozen] {
+            forced(books);
+        }
+        stuck.left(false);
+        frozen.last_synced(false);
+        for (books, failure, wait) in [
+            (&mut stuck, super::stuck(), Wait::Stuck),
+            (&mut frozen, IoFailure::FlushLatched, Wait::Frozen),
+        ] {
+            for request in [write(512, true), write(512, false), zeros(0..512, true)] {
+                assert_eq!(planned(books, request), Err(failure.clone()));
+            }
+            let elsewhere = planned(books, zeros(512..1024, false));
+            assert_eq!(elsewhere.unwrap(), (false, "lose", 0));
+            assert_eq!(outcome(books, Logging::Lose, true), wait);
+            assert_eq!(outcome(books, Logging::Lose, false), Wait::Nothing);
+        }
+        assert_eq!(super::stuck(), IoFailure::Hardware { errno: 5 });
     }
 
     /// Kept, as `plan` has decided before a flush.

@@ -359,6 +359,27 @@ fn a_layer_answers_what_it_changes_and_has_the_store_below_answer_the_rest() {
 }
 
 #[test]
+fn below_all_layers_is_nothing_and_nothing_is_wrong() {
+    let bottom = crate::Bottom;
+    let unsupported =
+        |outcome: io::Result<()>| outcome.unwrap_err().kind() == ErrorKind::Unsupported;
+    assert!(unsupported(bottom.handle().map(drop)));
+    assert!(unsupported(bottom.grow(1)) && unsupported(bottom.take_over()));
+    assert_eq!(bottom.capabilities(), Capabilities::plain(0, 512));
+    bottom.inner().probe_size().unwrap();
+    assert_eq!(bottom.used_bytes().unwrap(), None);
+    assert!(bottom.is_at(Path::new("/nothing")).unwrap());
+    assert!(!bottom.is_flush_latched() && !bottom.is_outdated());
+    assert_eq!((bottom.identity(), bottom.outage()), (None, None));
+    assert!(bottom.descriptor().is_none() && bottom.notes().is_none());
+    assert!(bottom.native_snapshots().is_none() && bottom.device().is_none());
+    assert!(bottom.connections().is_none());
+    let some = |up, again, held| Connections { up, again, held };
+    let sum = some(1, u64::MAX, 3).with(some(10, 1, 30));
+    assert_eq!(sum, some(11, u64::MAX, 33));
+}
+
+#[test]
 fn what_a_handle_of_a_layer_is_told_reaches_the_handle_below() {
     let (of_log, of_composition, of_fault) = (
         Probe::new(DURABILITY),
@@ -514,8 +535,4 @@ fn a_faulty_store_fails_hangs_is_full_and_shrinks_as_it_is_told() {
     assert_eq!(disk.capabilities().size_bytes, 4096);
     disk.lose_cache();
     assert_eq!(store.durability().lost, Some(6));
-    assert_eq!(
-        crate::Bottom.grow(1).unwrap_err().kind(),
-        ErrorKind::Unsupported
-    );
 }

@@ -203,6 +203,29 @@ fn initiators_without_a_session_are_bounded_and_none_of_them_is_forgotten() {
     assert_eq!(losses.book().absent.len(), ABSENT_MAX);
 }
 
+/// With that of its writes since then.
+#[test]
+fn a_report_that_may_not_have_come_to_one_without_a_place_goes_to_all_that_are_not_known() {
+    let losses = Losses::default();
+    losses.note_write(of(999), 0);
+    assert!(flush(&losses, of(999), 1));
+    losses.note_write(of(999), 1);
+    let departure = Departure {
+        is_covered: false,
+        lost: 1,
+        is_logout: false,
+        now: Duration::ZERO,
+    };
+    losses.depart(999, departure);
+    for n in 0..256 {
+        losses.note_write(of(n), 1);
+        log_out(&losses, n, 1);
+    }
+    assert!(!losses.book().initiators.contains_key(&999));
+    assert!(flush(&losses, of(500), 1) && !flush(&losses, of(500), 1));
+    assert!(!flush(&losses, of(0), 1), "it is known");
+}
+
 #[test]
 fn a_flush_of_everything_leaves_nothing_for_those_who_found_no_place() {
     let losses = Losses::default();
@@ -235,6 +258,7 @@ fn one_initiator_that_comes_again_and_again_displaces_nobody() {
 #[test]
 fn what_no_initiator_knows_is_reported_to_an_administrator_once() {
     let losses = Losses::default();
+    assert!(!losses.is_owed(1), "nobody has written");
     losses.note_write(of(1), 0);
     assert!(!losses.is_owed(0));
     assert!(losses.is_owed(1) && losses.report_to_administrator(1));

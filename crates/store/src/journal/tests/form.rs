@@ -183,6 +183,13 @@ fn the_bytes_are_those_of_the_documentation() {
     assert_eq!(&block[40..56], b"unit of the test");
     assert_eq!(block[56..64], 5u64.to_le_bytes());
     assert_eq!(block[64..72], (8 * 16384u64).to_le_bytes());
+    let at_tail = Header {
+        tail: 4096,
+        is_clean: true,
+        ..header()
+    };
+    assert_eq!(at_tail.encode()[72..80], 4096u64.to_le_bytes());
+    assert_eq!(at_tail.encode()[12..16], 1u32.to_le_bytes());
     assert_eq!(block[80..88], 1u64.to_le_bytes());
     assert_eq!(block[88..92], 16384u32.to_le_bytes());
     assert_eq!(block[92..96], 11u32.to_le_bytes());
@@ -194,14 +201,20 @@ fn the_bytes_are_those_of_the_documentation() {
         u64::from(u32::from_le_bytes(block[8..12].try_into().unwrap())),
         sum
     );
-    let entry = Entry {
-        deed: Deed::Write,
+    let entry = |deed, data: &[u8]| Entry {
+        deed,
         range: 512..515,
-        data: b"abc".to_vec(),
+        data: data.to_vec(),
     };
-    let record = encode_record(&address(&header(), 6, 8192), &[entry]);
+    let others = [entry(Deed::Zeros, &[]), entry(Deed::Unmap, &[])];
+    let record = encode_record(&address(&header(), 6, 8192), &others);
+    assert_eq!(record[64..68], 2u32.to_le_bytes());
+    assert_eq!(record[88..92], 3u32.to_le_bytes());
+    let record = encode_record(&address(&header(), 6, 8192), &[entry(Deed::Write, b"abc")]);
     assert_eq!(&record[..8], b"TARNREC1");
     assert_eq!(record[12..16], 4096u32.to_le_bytes());
+    assert_eq!(&record[16..32], b"0123456789abcdef");
+    assert_eq!(record[32..40], 5u64.to_le_bytes());
     assert_eq!(record[40..48], 7u64.to_le_bytes());
     assert_eq!(record[48..56], 8192u64.to_le_bytes());
     assert_eq!(record[56..60], 1u32.to_le_bytes());
@@ -570,6 +583,108 @@ fn a_log_with_changes_that_nobody_knows_of_is_never_begun_anew() {
                 assert!(is_later || found.id != header.id, "{case}: {found:?}");
             }
         }
+    }
+}
+
+#[test]
+fn what_a_store_refuses_is_counted_and_all_else_replayed() {
+    let (log, header, _) = log(6, 0);
+    let before = log.0.borrow().clone();
+    let bytes = before.len() as u64;
+    let binding = Binding {
+        id: header.id,
+        generation: header.generation,
+    };
+    let options = options(
+        &header,
+        Some(Known {
+            log: binding,
+            how: Use::Serving,
+        }),
+    );
+    let all = all(6);
+    let (writes, others): (Vec<_>, Vec<_>) = all.iter().partition(|it| it.deed == Deed::Write);
+    let last = writes.iter().map(|it| it.range.end).max().unwrap();
+    for store_bytes in [last, last - 1] {
+        let is_refused = |it: &&&Entry| it.range.end > store_bytes;
+        let behind = writes.iter().filter(is_refused).count();
+        assert_eq!(behind > 0, store_bytes < last);
+        // It clears nothing.
+        let store = Bytes(RefCell::new(vec![0; 1 << 21]));
+        let begun = Journal::start(&log, bytes, &store, store_bytes, &options, shape(&header));
+        let Err(Misfit::NotReplayed {
+            failed, entries, ..
+        }) = begun.map(drop)
+        else {
+            panic!("it is refused");
+        };
+        assert_eq!(
+            (failed, entries),
+            ((others.len() + behind) as u64, all.len() as u64)
+        );
+        let expected = Bytes(RefCell::new(vec![0; 1 << 21]));
+        for entry in writes.iter().filter(|it| it.range.end <= store_bytes) {
+            expected.write(entry.range.start, &entry.data).unwrap();
+        }
+        assert!(*store.0.borrow() == *expected.0.borrow());
+        assert!(*log.0.borrow() == before, "an administrator decides");
+    }
+}
+
+/// Keeps nothing.
+#[derive(Debug)]
+struct Full;
+
+impl Noted for Full {
+    fn note(&self, _: Binding, _: Use) -> io::Result<()> {
+        Err(io::ErrorKind::StorageFull.into())
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_log_is_said() {
+    let (log, header, _) = log(0, 0);
+    let bytes = log.0.borrow().len() as u64;
+    let store = Bytes(RefCell::new(vec![0; 1 << 21]));
+    let start = |how, noted: Arc<dyn Noted>| {
+        let binding = Binding {
+            id: header.id,
+            generation: 0,
+        };
+        let options = LogOptions {
+            noted,
+            ..options(&header, Some(Known { log: binding, how }))
+        };
+        let shape = shape(&header);
+        let begun = match how {
+            Use::Left => Journal::start(&Broken, bytes, &store, 1 << 21, &options, shape),
+            Use::Serving | Use::Closed | Use::Discarded => {
+                Journal::start(&log, bytes, &store, 1 << 21, &options, shape)
+            }
+        };
+        begun.unwrap().0
+    };
+    let good = || start(Use::Discarded, Arc::new(Unnoted));
+    assert_eq!(good().trouble(), None);
+    let (failed, stuck, frozen) = (good(), good(), good());
+    failed.0.books().left(true);
+    stuck.0.books().left(false);
+    frozen.0.books().last_synced(false);
+    for (journal, expected) in [
+        (failed, "its log device failed and is not in use any more"),
+        (stuck, "its log device failed, and that could not be saved"),
+        (frozen, "a sync of its store failed"),
+        (
+            start(Use::Discarded, Arc::new(Full)),
+            "that it is served with its log could not be saved",
+        ),
+        (
+            start(Use::Left, Arc::new(Unnoted)),
+            "its log device cannot be read or written",
+        ),
+    ] {
+        let trouble = journal.trouble().unwrap();
+        assert!(trouble.starts_with(expected), "{trouble}");
     }
 }
 
