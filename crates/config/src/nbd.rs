@@ -196,3 +196,18 @@ pub(crate) fn read_nbd(
     }
     Ok(servers)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mode_is_four_octal_digits_of_rights() {
+        for (text, mode) in [("0000", 0), ("0660", 0o660), ("0777", 0o777)] {
+            assert_eq!(read_mode(text).ok(), Some(mode), "{text}");
+        }
+        for text in ["1000", "660", "00660", "0680", "066x", "+660", ""] {
+            assert!(read_mode(text).is_err(), "{text}");
+        }
+    }
+}

@@ -624,6 +624,39 @@ mod tests {
     }
 
     #[test]
+    fn what_a_connection_needs_is_known_before_it_is_made() {
+        let far = "mail = \"a@b\"\nsmtp = \"m.example:465\"\nsmtp_user = \"u\"\nsmtp_password_file = \"p\"";
+        for (keys, name, whole, port, is_tls, secret) in [
+            (
+                "url = \"https://a:8443/token\"\nsecret_file = \"k\"",
+                "https://a:8443",
+                "https://a:8443/token",
+                8443,
+                true,
+                Some("/etc/k"),
+            ),
+            (
+                "url = \"http://127.0.0.1/token\"\nsecret_file = \"k\"",
+                "http://127.0.0.1",
+                "http://127.0.0.1/token",
+                80,
+                false,
+                Some("/etc/k"),
+            ),
+            ("mail = \"a@b\"", "a@b", "a@b", 25, false, None),
+            (far, "a@b", "a@b", 465, true, Some("/etc/p")),
+        ] {
+            let text = format!("[[notify]]\n{keys}\n");
+            let model = Model::from_toml(&text, Path::new("/etc/t.toml")).unwrap();
+            let one = &model.notify()[0];
+            let found = one.secret().map(|secret| &*secret.path);
+            assert_eq!((one.name(), one.whole()), (name, whole));
+            assert_eq!((one.port(), one.is_tls()), (port, is_tls), "{name}");
+            assert_eq!(found, secret.map(Path::new), "{name}");
+        }
+    }
+
+    #[test]
     fn only_this_machine_gets_mail_in_clear() {
         for (server, is_in_clear, is_at_once) in [
             ("localhost:25", true, false),

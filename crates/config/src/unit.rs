@@ -342,6 +342,7 @@ mod tests {
             ("vendor", "Nimble 2"),
             ("product", "VIRTUAL DISK 100"),
             ("revision", "2"),
+            ("revision", "22.4"),
         ] {
             let model = read(key, value).unwrap();
             let spec = lun(&model.units()[0], Said::Written);
@@ -355,6 +356,8 @@ mod tests {
             ("vendor", "NINE CHAR", "the limit is 8"),
             ("product", " DISK", "has the character ' '"),
             ("product", "DISK ", "has the character ' '"),
+            ("product", "VIRTUAL DISK 1000", "the limit is 16"),
+            ("revision", "22.04", "the limit is 4"),
             ("revision", "\u{e9}", "has the character"),
         ] {
             let error = read(key, value).unwrap_err();

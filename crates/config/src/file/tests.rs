@@ -314,6 +314,10 @@ const VALUES: &[(&str, &str)] = &[
     ("[server]\ncores = 1025", "1025 is outside 1..=1024"),
     ("[server]\ncores = -1", "-1 is outside 1..=1024"),
     ("[server]\ncores = 1.5", "the number 1.5 found where a whole number is needed"),
+    ("[server]\ncores = true", "server.cores: true found where a whole number is needed"),
+    ("[server]\ncores = 2026-11-30", "the date 2026-11-30 found where a whole number is needed"),
+    ("[server]\ncores = [1]", "a list found where a whole number is needed"),
+    ("[server]\ncores = { a = 1 }", "a table found where a whole number is needed"),
     ("[server]\nlog = \"loud\"", "\"loud\" is not known; use off, error, warn, info, debug or trace"),
     ("[limits]\nqueue_depth = 0", "limits.queue_depth: 0 is outside 1..=4096"),
     ("[limits]\nqueue_depth = 0x1001", "0x1001 is outside 1..=4096"),
@@ -350,10 +354,12 @@ fn single_values_are_checked_where_they_stand() {
         let got = after_good(text);
         assert!(got.contains(expected), "{text}\n{got}");
     }
-    let long = "x".repeat(256);
-    let got = after_good(&format!(
-        "[[target]]\nname = \"iqn.2026-11.example.tarn:u\"\nalias = \"{long}\""
-    ));
+    let of = |alias: &str| {
+        format!("[[target]]\nname = \"iqn.2026-11.example.tarn:u\"\nalias = \"{alias}\"")
+    };
+    let longest = format!("{GOOD}\n{}", of(&"x".repeat(255)));
+    assert!(read(&longest).is_ok());
+    let got = after_good(&of(&"x".repeat(256)));
     assert!(
         got.contains("alias of 256 bytes is too long; the limit is 255"),
         "{got}"
