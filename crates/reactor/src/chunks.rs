@@ -381,16 +381,53 @@ mod tests {
             peak: 0,
             turns: 0,
         };
-        for _ in 0..6 {
-            stock.used = stock.target;
-            stock.turn(64);
+        let mut turn = |used, count| {
+            stock.used = used;
+            stock.turn(count);
+            stock.target
+        };
+        assert_eq!(
+            [turn(3, 64), turn(4, 64), turn(7, 64), turn(8, 64)],
+            [4, 8, 8, 16]
+        );
+        assert_eq!([turn(16, 64), turn(32, 64), turn(64, 64)], [32, 64, 64]);
+        for _ in 7..STOCK_TURNS - 1 {
+            assert_eq!(turn(3, 64), 64);
         }
-        assert_eq!(stock.target, 64);
-        for _ in 0..2 * STOCK_TURNS {
-            stock.used = 3;
-            stock.turn(64);
+        // What the most turns needed, twice.
+        assert_eq!(turn(3, 64), 64);
+        for _ in 1..STOCK_TURNS {
+            assert_eq!(turn(3, 64), 64);
         }
-        assert_eq!(stock.target, 6);
+        assert_eq!(turn(3, 64), 6);
+        for _ in 1..STOCK_TURNS {
+            assert_eq!(turn(1, 64), 6);
+        }
+        assert_eq!(turn(1, 64), STOCK_MIN);
+        assert_eq!(turn(4, 6), 6);
+        assert_eq!(Stock::fitting(1, 2), 2);
+    }
+
+    #[test]
+    fn a_few_of_the_pinned_chunks_are_looked_at_in_a_turn_and_all_where_chunks_are_missed() {
+        for (count, left) in [(64, 20 - LOOKS), (32, 0)] {
+            let pool = Pool::new(0).unwrap();
+            let mut chunks = Chunks::new(&pool, count, 4096).unwrap();
+            let mut held = Vec::new();
+            while held.len() < 20 {
+                let with_kernel = (0..count).filter(|at| chunks.places[*at].with_kernel);
+                let numbers: Vec<_> = with_kernel.take(20 - held.len()).collect();
+                for number in numbers {
+                    let number = u16::try_from(number).unwrap();
+                    held.push(chunks.take(number, 1).unwrap());
+                }
+                chunks.restock();
+            }
+            assert_eq!(chunks.pinned.len(), 20);
+            held.clear();
+            chunks.restock();
+            assert_eq!(chunks.pinned.len(), left, "{count}");
+        }
     }
 
     #[test]

@@ -279,9 +279,10 @@ mod tests {
 
     #[test]
     fn addresses_come_back_as_they_were_and_cut_short_they_do_not() {
+        let scoped = SocketAddrV6::new("2001:db8::1".parse().unwrap(), 5674, 5, 7);
         for (address, len) in [
             (Address::Inet("192.0.2.7:5674".parse().unwrap()), 16),
-            (Address::Inet("[2001:db8::1]:5674".parse().unwrap()), 28),
+            (Address::Inet(scoped.into()), 28),
             (
                 Address::Link {
                     interface: 3,
@@ -298,5 +299,47 @@ mod tests {
         }
         assert_eq!(Address::decode(&[]), None);
         assert_eq!(Address::decode(&family(libc::AF_UNIX)), None);
+    }
+
+    #[test]
+    fn an_address_is_laid_out_as_the_kernel_has_it() {
+        let inet = Address::Inet("192.0.2.7:5674".parse().unwrap());
+        let link = Address::Link {
+            interface: 3,
+            hardware: [2, 0, 0, 0, 0, 7],
+            protocol: 0x889a,
+        };
+        let own = |number: i32| u16::try_from(number).unwrap().to_ne_bytes();
+        let expected = [&own(libc::AF_INET)[..], &[0x16, 0x2a, 192, 0, 2, 7]].concat();
+        assert_eq!(inet.encode().bytes[..8], expected);
+        let head = [
+            &own(libc::AF_PACKET)[..],
+            &[0x88, 0x9a],
+            &3_i32.to_ne_bytes(),
+        ]
+        .concat();
+        assert_eq!(link.encode().bytes[..8], head);
+        assert_eq!(link.encode().bytes[11..18], [6, 2, 0, 0, 0, 0, 7]);
+        assert!(inet.is_of(None) && !inet.is_of(Some(3)));
+        assert!(link.is_of(Some(3)) && !link.is_of(Some(4)) && !link.is_of(None));
+    }
+
+    #[test]
+    fn a_room_holds_what_is_written_and_no_more_than_it_has() {
+        let mut room = DatagramRoom::new();
+        assert!(!room.fill(None, |_| None));
+        for (written, len) in [
+            (0, 0),
+            (ROOM_BYTES, ROOM_BYTES),
+            (ROOM_BYTES + 1, ROOM_BYTES),
+        ] {
+            assert!(room.fill(None, |bytes| (bytes.len() == ROOM_BYTES).then_some(written)));
+            assert_eq!(room.len, len);
+            assert_eq!(room.name.parts(), (ptr::null_mut(), 0));
+        }
+        let to = Address::Inet("192.0.2.7:5674".parse().unwrap());
+        assert!(room.fill(Some(to), |_| Some(1)));
+        let (address, len) = room.name.parts();
+        assert!(!address.is_null() && len == 16);
     }
 }

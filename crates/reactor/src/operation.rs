@@ -430,3 +430,205 @@ fn fd(file: &FileHandle) -> Fd {
     use std::os::fd::AsRawFd;
     Fd(file.as_raw_fd())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::rc::Rc;
+    use std::sync::Arc;
+
+    use libc::{EAGAIN, ECANCELED, EINTR, ENOBUFS, EPIPE};
+    use memory::Pool;
+    use store::{DiskFile, Place, StoreFile};
+
+    use super::*;
+
+    /// `IORING_CQE_F_MORE` and `IORING_CQE_F_SOCK_NONEMPTY`.
+    const MORE: u32 = 1 << 1;
+    const NONEMPTY: u32 = 1 << 2;
+
+    fn socket() -> Socket {
+        Socket::new(UnixStream::pair().unwrap().0.into()).unwrap()
+    }
+
+    fn datagrams() -> DatagramSocket {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        DatagramSocket::new(std::os::fd::OwnedFd::from(socket)).unwrap()
+    }
+
+    fn send(at_once: bool) -> Operation {
+        let mut message = Message::default();
+        message.push_bytes(&[0; 100]);
+        Operation::Send {
+            token: 1,
+            socket: socket(),
+            message,
+            header: None,
+            done: 40,
+            at_once,
+        }
+    }
+
+    fn receive_exact(socket: &Socket) -> Operation {
+        Operation::ReceiveExact {
+            token: 1,
+            socket: socket.clone(),
+            buffer: Pool::new(0).unwrap().allocate(200).unwrap(),
+            range: 100..200,
+            done: 40,
+        }
+    }
+
+    fn receive(socket: &Socket) -> Operation {
+        Operation::Receive {
+            token: 1,
+            socket: socket.clone(),
+            limit_bytes: 1,
+        }
+    }
+
+    fn receive_datagrams() -> Operation {
+        Operation::ReceiveDatagrams {
+            token: 1,
+            socket: datagrams(),
+            header: ReceiveHeader::new(),
+        }
+    }
+
+    fn alarm() -> Operation {
+        Operation::Alarm {
+            deadline: Duration::ZERO,
+            time: Box::new(Timespec::new()),
+        }
+    }
+
+    #[test]
+    fn what_comes_after_a_completion_is_by_the_table() {
+        let (over, cancelled) = (Step::Finish, Step::Finish(-ECANCELED));
+        type Make = fn() -> Operation;
+        let exact: Make = || receive_exact(&socket());
+        let receive: Make = || receive(&socket());
+        let send: Make = || send(true);
+        #[rustfmt::skip]
+        let rows: [(Make, i32, [Step; 2]); 20] = [
+            // One of which nothing is cancelled, and one that is.
+            (exact, 60, [over(60); 2]),
+            (exact, 59, [Step::Again, cancelled]),
+            (exact, 0, [over(0); 2]),
+            (exact, -EPIPE, [over(-EPIPE); 2]),
+            (exact, -EINTR, [Step::Again, cancelled]),
+            (exact, -EAGAIN, [Step::Again, cancelled]),
+            (exact, -ENOBUFS, [over(-ENOBUFS); 2]),
+            (send, 60, [over(60); 2]),
+            (send, 59, [Step::Again, cancelled]),
+            (send, 0, [over(0); 2]),
+            (send, -EAGAIN, [Step::Again, cancelled]),
+            (receive, 7, [over(7); 2]),
+            (receive, -ENOBUFS, [Step::Starve, over(-ENOBUFS)]),
+            (receive, -EPIPE, [over(-EPIPE); 2]),
+            (receive_datagrams, 0, [Step::Again, cancelled]),
+            (receive_datagrams, -ENOBUFS, [Step::Starve, over(-ENOBUFS)]),
+            (receive_datagrams, -EPIPE, [over(-EPIPE); 2]),
+            (receive_datagrams, -EINTR, [Step::Again, cancelled]),
+            (alarm, 0, [over(0); 2]),
+            (alarm, -EINTR, [Step::Again, cancelled]),
+        ];
+        for (make, result, expected) in rows {
+            for (is_cancelled, expected) in [false, true].into_iter().zip(expected) {
+                let mut operation = make();
+                let step = operation.advance(result, MORE, is_cancelled);
+                assert_eq!(step, Step::GoOn, "the kernel goes on");
+                let step = operation.advance(result, 0, is_cancelled);
+                assert_eq!(step, expected, "{operation:?} {result} {is_cancelled}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_done_adds_up_and_a_send_that_came_back_may_wait() {
+        let mut operation = send(true);
+        assert!(operation.is_at_once() && !send(false).is_at_once());
+        assert_eq!(operation.advance(30, MORE, false), Step::GoOn);
+        assert!(operation.is_at_once());
+        assert_eq!(operation.advance(30, 0, false), Step::Again);
+        assert!(!operation.is_at_once());
+        assert_eq!(operation.advance(29, 0, false), Step::Again);
+        assert_eq!(operation.advance(1, 0, false), Step::Finish(1));
+        let mut datagram = Operation::SendDatagram {
+            token: 1,
+            socket: datagrams(),
+            room: DatagramRoom::new(),
+            at_once: true,
+        };
+        assert!(datagram.is_at_once());
+        assert_eq!(datagram.advance(5, 0, false), Step::Finish(5));
+        assert!(!datagram.is_at_once());
+    }
+
+    #[test]
+    fn a_socket_is_drained_when_a_receive_has_left_nothing() {
+        let socket = socket();
+        for (make, result, flags, expected) in [
+            (receive_exact as fn(&Socket) -> Operation, 5, 0, true),
+            (receive_exact, 5, NONEMPTY, false),
+            (receive_exact, -EAGAIN, NONEMPTY, true),
+            (receive_exact, 0, 0, false),
+            (receive, -EINTR, 0, true),
+            (receive, -ENOBUFS, 0, false),
+        ] {
+            // As the one before was not.
+            socket.note_drained(!expected);
+            make(&socket).advance(result, flags, false);
+            assert_eq!(socket.is_drained(), expected, "{result} {flags}");
+        }
+    }
+
+    #[test]
+    fn an_operation_of_a_store_is_tried_again_with_pauses() {
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let disk = Arc::new(DiskFile::from(std::os::fd::OwnedFd::from(file)));
+        let store = |route| Operation::Store {
+            token: 1,
+            operation: RingOperation::Sync {
+                file: Rc::new(StoreFile::new(Arc::clone(&disk), Place::memory())),
+            },
+            route,
+            _under_way: None,
+            tries: Tries::default(),
+        };
+        let mut operation = store(Route::Ring);
+        for milliseconds in [1, 2, 4, 8, 16, 32, 64, 128, 200, 200, 200] {
+            let pause = Step::Pause(Duration::from_millis(milliseconds));
+            assert_eq!(operation.advance(-EAGAIN, 0, false), pause);
+        }
+        assert_eq!(operation.advance(-EAGAIN, 0, false), Step::Finish(-EAGAIN));
+        let mut operation = store(Route::Ring);
+        assert_eq!(operation.advance(-EINTR, 0, true), Step::Finish(-ECANCELED));
+        assert_eq!(operation.advance(512, 0, false), Step::Finish(512));
+        // A lane does not take entries of the ring, and the ring not those of a lane.
+        for (route, is_for_lane) in [
+            (Route::Ring, false),
+            (Route::Try(store::Class::Flush), false),
+            (Route::Lane(store::Class::Flush), true),
+        ] {
+            let mut operation = store(route);
+            assert_eq!(operation.is_for_lane(), is_for_lane);
+            assert_eq!(operation.entry().is_none(), is_for_lane);
+        }
+    }
+
+    #[test]
+    fn what_the_kernel_answers_is_a_count_or_an_error() {
+        assert_eq!((check(0), check(7)), (Ok(0), Ok(7)));
+        assert_eq!(check(-EPIPE), Err(Errno::PIPE));
+        assert_eq!(
+            [0, CALL_BYTES_MAX, CALL_BYTES_MAX + 1].map(call_len),
+            [0, 1 << 30, 1 << 30]
+        );
+        assert_eq!(
+            flags_of(Route::Try(store::Class::Read)),
+            Some(libc::RWF_NOWAIT)
+        );
+        assert_eq!(flags_of(Route::Ring), Some(0));
+    }
+}

@@ -365,13 +365,15 @@ fn disabled_switch() -> Option<u8> {
 }
 
 fn is_kernel_recent() -> bool {
-    let text = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let mut numbers = text.split(['.', '-']).map_while(|part| part.parse().ok());
-    let release: (u32, u32) = (
-        numbers.next().unwrap_or_default(),
-        numbers.next().unwrap_or_default(),
-    );
-    release >= (6, 1)
+    is_recent(&std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default())
+}
+
+fn is_recent(release: &str) -> bool {
+    let mut numbers = release
+        .split(['.', '-'])
+        .map_while(|part| part.parse().ok());
+    let mut number = || -> u32 { numbers.next().unwrap_or_default() };
+    (number(), number()) >= (6, 1)
 }
 
 #[cfg(test)]
@@ -386,6 +388,20 @@ mod tests {
         assert!(message(libc::ENOMEM).contains("LimitMEMLOCK"));
         assert!(message(libc::EMFILE).contains("ulimit -n"));
         assert!(message(libc::EACCES).contains("seccomp"));
+        assert!(message(libc::ENFILE).contains("ulimit -n"));
+        assert!(message(libc::EINVAL).contains("queues of a chosen size"));
+        assert_eq!(message(libc::EIO), "cannot set up an io_uring");
+        for (release, expected) in [
+            ("6.1.0-25-amd64\n", true),
+            ("6.0.19", false),
+            ("5.15-rc1", false),
+            ("6.1-rc1", true),
+            ("7-x", true),
+            ("6", false),
+            ("", false),
+        ] {
+            assert_eq!(is_recent(release), expected, "{release}");
+        }
         let old = SetupError::KernelTooOld { missing: "x" }.to_string();
         assert!(old.contains("6.1"), "{old}");
         let disabled = SetupError::Disabled { value: 2 }.to_string();

@@ -103,3 +103,58 @@ pub(crate) fn with_room<T>(
     // An option that could be set can be unset.
     set(false).and(bound)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_taken_by_the_same_one_and_by_all_of_its_port() {
+        let socket = Arc::new(std::net::UdpSocket::bind("127.0.0.1:0").unwrap());
+        for (own, other, expected) in [
+            ("127.0.0.1:1", "127.0.0.1:1", true),
+            ("127.0.0.1:1", "127.0.0.1:2", false),
+            ("127.0.0.1:1", "127.0.0.2:1", false),
+            ("0.0.0.0:1", "127.0.0.1:1", true),
+            ("127.0.0.1:1", "[::]:1", true),
+            ("0.0.0.0:1", "[::]:2", false),
+        ] {
+            let occupant = Occupant::new(&socket, own.parse().unwrap());
+            assert_eq!(occupant.address(), own.parse().unwrap());
+            assert_eq!(
+                occupant.takes(other.parse().unwrap()),
+                expected,
+                "{own} {other}"
+            );
+            assert!(occupant.can_make_room());
+        }
+    }
+
+    #[test]
+    fn a_bind_is_tried_again_only_where_a_socket_in_the_way_makes_room() {
+        let socket = Arc::new(std::net::UdpSocket::bind("127.0.0.1:0").unwrap());
+        let address = socket.local_addr().unwrap();
+        let (here, elsewhere) = (
+            Occupant::new(&socket, address),
+            Occupant::new(&socket, "127.0.0.1:1".parse().unwrap()),
+        );
+        let makes_room = || sockopt::socket_reuseaddr(&*socket).unwrap();
+        let with = |leaving: &[Occupant], answers: [Result<(), Errno>; 2]| {
+            let tried = std::cell::RefCell::new(Vec::new());
+            let bound = with_room(address, leaving, Way::Address, |again| {
+                assert_eq!(makes_room(), again);
+                tried.borrow_mut().push(again);
+                answers[usize::from(again)]
+            });
+            assert!(!makes_room(), "for the moment of the bind");
+            (bound, tried.into_inner().len())
+        };
+        let (used, denied) = (Err(Errno::ADDRINUSE), Err(Errno::ACCESS));
+        let leaving = [elsewhere.clone(), here];
+        assert_eq!(with(&leaving, [Ok(()), denied]), (Ok(()), 1));
+        assert_eq!(with(&leaving, [denied, Ok(())]), (denied, 1));
+        assert_eq!(with(&leaving, [used, Ok(())]), (Ok(()), 2));
+        assert_eq!(with(&leaving, [used, denied]), (denied, 2));
+        assert_eq!(with(&[elsewhere], [used, Ok(())]), (used, 1));
+    }
+}

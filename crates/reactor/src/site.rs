@@ -579,6 +579,30 @@ mod tests {
         }
     }
 
+    #[test]
+    fn what_the_system_says_of_an_interface_has_a_remedy() {
+        let interface = Interface::new("eth9", 7);
+        assert_eq!((interface.name(), interface.protocol()), ("eth9", 7));
+        for (errno, expected) in [
+            (libc::EPERM, "frames of interface eth9 are not allowed"),
+            (libc::EACCES, "frames of interface eth9 are not allowed"),
+            (libc::ENODEV, "there is no network interface eth9"),
+            (libc::ENXIO, "there is no network interface eth9"),
+            (libc::ENETDOWN, "network interface eth9 is down"),
+            (libc::EIO, "cannot use network interface eth9"),
+        ] {
+            let error = interface.explain(io::Error::from_raw_os_error(errno));
+            assert!(error.to_string().starts_with(expected), "{error}");
+        }
+        let state = Interface::look("lo").unwrap();
+        assert!(state.index > 0 && state.mtu >= 1500, "{state:?}");
+        let missing = Interface::look("nowhere0").unwrap_err();
+        assert!(
+            matches!(missing, InterfaceError::Missing { .. }),
+            "{missing}"
+        );
+    }
+
     /// Sends a frame of this type on the loopback interface.
     fn send_frame(from: &OwnedFd, index: i32, protocol: u16) {
         // SAFETY: all zeros is a valid `sockaddr_ll`.
