@@ -751,4 +751,22 @@ mod tests {
         assert_eq!(free_tags(Vec::new(), 256), Some((1, 256)));
         assert_eq!(free_tags(Vec::new(), 0), Some((1, 2)));
     }
+
+    #[test]
+    fn each_end_is_named_for_people() {
+        let ends = [
+            (
+                EndReason::Silent,
+                "nothing came from the client for too long",
+            ),
+            (EndReason::Disconnected, "the client has disconnected"),
+            (EndReason::Closed, "it was ended here"),
+            (EndReason::Unknown, "the client has no such session"),
+            (EndReason::Forged, "too many frames were forged"),
+            (EndReason::Replaced, "the client has logged in again"),
+        ];
+        for (reason, text) in ends {
+            assert_eq!(reason_of(reason), text);
+        }
+    }
 }

@@ -10,7 +10,8 @@ fn a_client_is_no_client_of_nbd_whatever_number_it_takes() {
     let nbd = crate::nbd::transport_id(address);
     let number = nbd[8..].first_chunk().unwrap();
     let own = transport_id(number);
-    assert_eq!((own.len(), own[0]), (24, 0x0f));
+    let head = [0x0f, 1, 0, 0, 0, 0, 0, 0];
+    assert_eq!(own[..], [&head[..], number].concat());
     assert_ne!(own, nbd);
     assert_eq!(canonical_transport_id(&own), Some(own));
 }
@@ -228,15 +229,21 @@ fn data_beyond_what_may_wait_are_refused_but_for_the_first_command() {
 #[test]
 fn a_long_cdb_is_kept_whole() {
     let cdb: Vec<u8> = (0..32).collect();
-    let asked = Asked {
-        attribute: Attribute::HeadOfQueue,
-        cdb: cdb.clone(),
-        data_in_bytes: 5,
-        data_out_bytes: 0,
-    };
-    let command = command_of(300, &asked);
-    assert_eq!([&command.cdb[..], &command.extended_cdb].concat(), cdb);
-    assert_eq!(command.attribute, Some(TaskAttribute::HeadOfQueue));
-    assert_eq!((command.data_in_length, command.data_out_length), (5, 0));
-    assert_eq!(Lun::decode(command.lun).unwrap().number(), 300);
+    for (attribute, expected) in [
+        (Attribute::Simple, TaskAttribute::Simple),
+        (Attribute::Ordered, TaskAttribute::Ordered),
+        (Attribute::HeadOfQueue, TaskAttribute::HeadOfQueue),
+    ] {
+        let asked = Asked {
+            attribute,
+            cdb: cdb.clone(),
+            data_in_bytes: 5,
+            data_out_bytes: 6,
+        };
+        let command = command_of(300, &asked);
+        assert_eq!([&command.cdb[..], &command.extended_cdb].concat(), cdb);
+        assert_eq!(command.attribute, Some(expected));
+        assert_eq!((command.data_in_length, command.data_out_length), (5, 6));
+        assert_eq!(Lun::decode(command.lun).unwrap().number(), 300);
+    }
 }

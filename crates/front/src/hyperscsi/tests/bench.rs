@@ -175,7 +175,21 @@ impl Bench {
     }
 
     /// The first of so many cores, which serves nothing yet.
-    pub(super) fn bare(
+    pub(super) fn bare(cores: usize, most: (usize, usize), capabilities: &Capabilities) -> Self {
+        Self::on(Disk::new(capabilities), cores, most, capabilities)
+    }
+
+    /// With a store that may lose what it has answered.
+    pub(super) fn forgetful() -> Self {
+        let disk = Disk::new(&capabilities());
+        disk.set_lost(0);
+        let mut bench = Self::on(disk, 1, (8, 8), &capabilities());
+        bench.serve(&[group()]);
+        bench
+    }
+
+    fn on(
+        disk: Disk,
         cores: usize,
         (sessions_max, per_host_max): (usize, usize),
         capabilities: &Capabilities,
@@ -191,7 +205,6 @@ impl Bench {
         let pool = Pool::new(64 << 20).unwrap();
         let mut engine = Engine::new(settings, pool, Outside::default());
         engine.begin_turn(BEGIN);
-        let disk = Disk::new(capabilities);
         let owner = Owner::new(profile(capabilities.clone()), None).unwrap();
         engine.add_unit(owner, None, disk.store());
         let logins = FrontSettings {

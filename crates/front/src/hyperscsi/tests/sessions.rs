@@ -491,5 +491,56 @@ fn a_session_tells_who_is_behind_it() {
     let who = port.detail.who();
     assert_eq!((who.initiator.len(), who.target), (42, Some(GROUP)));
     assert_eq!((who.peer, who.user), (station(1), None));
+    let id = who.session;
+    let report = bench.hyperscsi.report(&bench.engine).remove(0);
+    let details = TransportDetails::Hyperscsi {
+        group: GROUP.into(),
+        place: place(0),
+        levels: vec![(DEVICE, Level::Crc)],
+    };
+    assert_eq!((report.id, report.transport), (id, details));
+    assert_eq!((report.core, report.peer), (0, station(1)));
+    assert_eq!(report.portal, "0.0.0.0:0".parse().unwrap());
+    assert_eq!((report.user, report.target), (None, None));
+    assert_eq!(report.luns.len(), 1);
+    let state = (report.commands, report.window, report.is_ending);
+    assert_eq!(state, (0, DEPTH, false));
     bench.end_all();
+}
+
+/// One that had a report of a loss gets it once more, unless it had all that it waited for and is long away.
+#[test]
+fn a_client_has_said_farewell_that_leaves_with_nothing_under_way() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let synchronize = |bench: &mut Bench, client| {
+        let cdb = [&[0x35][..], &[0; 9]].concat();
+        let token = bench.submit(client, cdb, 0, Vec::new());
+        bench.answer(client, token).0
+    };
+    let [good, lost] = [0, 2].map(Outcome::Status);
+    for (is_busy, expected) in [(false, good), (true, lost)] {
+        let mut bench = Bench::forgetful();
+        let client = bench.ready(1);
+        let token = bench.write(client, 0, vec![7; 512]);
+        assert_eq!(bench.answer(client, token).0, good);
+        bench.disk.set_lost(1);
+        assert_eq!(synchronize(&mut bench, client), lost);
+        bench.rest();
+        if is_busy {
+            bench.disk.take_next([Take::Pending]);
+            bench.read(client, 0, 512);
+        }
+        bench.in_session(client).close();
+        bench.settle();
+        assert_eq!(bench.lines().ended, ["the client has disconnected"]);
+        bench.clients[client].session = None;
+        if is_busy {
+            bench.finish_pending();
+        }
+        assert!(bench.hyperscsi.is_quiet());
+        bench.pass(HOUR);
+        let client = bench.ready(1);
+        assert_eq!(synchronize(&mut bench, client), expected, "busy: {is_busy}");
+        bench.end_all();
+    }
 }
