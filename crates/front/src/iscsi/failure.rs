@@ -170,4 +170,15 @@ mod tests {
             assert_eq!(failure.cause(), cause, "{failure}");
         }
     }
+
+    #[test]
+    fn each_cause_is_named_for_programs() {
+        let names = LoginCause::ALL.map(LoginCause::as_str);
+        #[rustfmt::skip]
+        let expected = [
+            "no-login", "timeout", "abandoned", "authentication-failure", "authorization-failure", "not-found",
+            "out-of-resources", "too-many-connections", "session-does-not-exist", "target-error", "initiator-error",
+        ];
+        assert_eq!(names, expected);
+    }
 }

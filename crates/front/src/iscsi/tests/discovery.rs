@@ -5,7 +5,7 @@ use std::time::Duration;
 use ::iscsi::limits::DISCOVERY_QUEUE_DEPTH;
 use ::iscsi::pdu::Opcode;
 
-use super::bench::{BEGIN, Bench, HOSTS_OF_ADDRESS, Rules};
+use super::bench::{ABORT, BEGIN, Bench, HOSTS_OF_ADDRESS, Rules};
 
 const MOMENT: Duration = Duration::from_micros(1);
 const LISTED: &[u8] = b"TargetName=iqn.2026-11.example.tarn:test\0TargetAddress=192.0.2.1:3260,1\0";
@@ -29,6 +29,17 @@ fn what_the_rules_list_is_reported() {
     assert_eq!(bench.ask_targets(later), b"");
     assert_eq!(bench.ask_targets(line), LISTED);
     assert_eq!(bench.report()[1].window, DISCOVERY_QUEUE_DEPTH);
+    bench.set_rules(Rules::new());
+    bench.ready(2);
+    bench.engine.set_limits(&engine::Limits {
+        queue_depth: 3 * DISCOVERY_QUEUE_DEPTH,
+        abort_timeout: ABORT,
+        fence_timeout: ABORT,
+    });
+    bench.settle();
+    let windows: Vec<_> = bench.report().iter().map(|one| one.window).collect();
+    let own = DISCOVERY_QUEUE_DEPTH;
+    assert_eq!(windows, [own, own, 3 * own]);
     bench.end_all();
 }
 

@@ -81,6 +81,49 @@ fn the_commands_of_a_dismissed_session_end_with_it() {
 }
 
 #[test]
+fn the_commands_of_a_dismissed_session_are_not_answered() {
+    let mut bench = Bench::new();
+    let line = bench.ready(1);
+    bench.disk.take_next([Take::Pending]);
+    bench.write(line);
+    bench.set_silent(line, true);
+    let receipt = bench.dismiss(line);
+    bench.finish_pending();
+    assert!(!bench.is_shut(line) && !is_done(&receipt));
+    bench.set_silent(line, false);
+    let heard: Vec<_> = bench
+        .heard(line)
+        .into_iter()
+        .map(|(opcode, _)| opcode)
+        .collect();
+    assert_eq!(heard, [Opcode::AsyncMessage]);
+    assert!(bench.is_shut(line) && is_done(&receipt));
+    bench.end_all();
+}
+
+#[test]
+fn what_is_left_of_sessions_is_counted() {
+    let mut bench = Bench::new();
+    let line = bench.ready(1);
+    let mut expected = vec![
+        "1 sessions by number",
+        "1 sessions by name",
+        "1 connections",
+        "a front that is not idle",
+    ];
+    assert_eq!(bench.sessions.leftovers(), expected);
+    bench.disk.take_next([Take::Pending]);
+    bench.write(line);
+    let receipt = bench.dismiss(line);
+    expected[2] = "1 receipts";
+    assert_eq!(bench.sessions.leftovers(), expected);
+    assert!(bench.sessions.is_quiet());
+    bench.finish_pending();
+    assert!(is_done(&receipt));
+    bench.end_all();
+}
+
+#[test]
 fn a_session_that_is_dismissed_twice_ends_once_and_answers_both() {
     let mut bench = Bench::new();
     let line = bench.ready(1);

@@ -7,6 +7,7 @@ use engine::testing::disk::Take;
 
 use super::super::Descriptors;
 use super::bench::{BEGIN, Bench, GOOD, HOSTS_OF_ADDRESS, Rules, USER};
+use crate::SendEnd;
 
 const SECRET: &[u8] = b"a secret of 20 bytes";
 
@@ -176,14 +177,15 @@ fn a_session_has_as_many_connections_as_were_agreed_on() {
         (48, 0x23, &[2, 6][..])
     );
     let names = [
+        "login succeeds",
+        "connection opens",
         "connection joins",
         "connection replaces another",
-        "connection opens",
     ];
-    assert_eq!(names.map(|name| bench.noticed(name)), [1, 0, 2]);
+    assert_eq!(names.map(|name| bench.noticed(name)), [2, 2, 1, 0]);
     let again = bench.join(1, line, 2);
     assert!(bench.is_in(again) && bench.is_shut(second) && !bench.is_shut(line));
-    assert_eq!(names.map(|name| bench.noticed(name)), [1, 1, 3]);
+    assert_eq!(names.map(|name| bench.noticed(name)), [3, 3, 1, 1]);
     bench.read(line);
     assert_eq!(bench.answer(line), GOOD);
     // One that is ending takes none.
@@ -357,6 +359,7 @@ fn nothing_comes_of_what_ends_on_a_line_that_is_shut() {
     let sending = bench.connect(2);
     bench.set_silent(sending, true);
     bench.log_in_on(sending, 2);
+    assert_eq!(bench.last_end(sending), Some(SendEnd::Wakes));
     bench.sessions.request_logouts(&mut bench.engine, 5);
     while bench.sessions.carry_front(&mut bench.engine) {}
     assert_eq!(bench.sessions.logins(), 2);
@@ -372,5 +375,40 @@ fn nothing_comes_of_what_ends_on_a_line_that_is_shut() {
     bench.settle();
     assert_eq!((bench.failed().len(), bench.noticed("login fails")), (0, 0));
     assert_eq!(bench.engine.carrier.lines.shut, [receiving, sending]);
+    bench.end_all();
+}
+
+/// Each as long as its login may take, whichever began first.
+#[test]
+fn several_logins_wait_each_for_its_session() {
+    let mut bench = Bench::with(|settings| settings.login_timeout = Duration::from_secs(2));
+    let hosts = [1, 2, 3];
+    for host in hosts {
+        let line = bench.enter(host);
+        bench.disk.take_next([Take::Pending]);
+        bench.write(line);
+    }
+    let step = Duration::from_millis(300);
+    let mut now = BEGIN;
+    let lines = hosts.map(|host| {
+        let line = bench.log_in(host);
+        now += step;
+        bench.pass_to(now);
+        line
+    });
+    let mut due = BEGIN + Duration::from_secs(2);
+    for count in 1..=3 {
+        let front = bench.sessions.front.as_mut().unwrap();
+        assert_eq!(front.poll_timeout(), Some(due));
+        bench.pass_to(due);
+        let shut = lines.map(|line| bench.is_shut(line));
+        assert_eq!(shut.iter().filter(|is_shut| **is_shut).count(), count);
+        assert!(shut[count - 1]);
+        due += step;
+    }
+    assert_eq!(bench.failed(), ["login refused with status 0x0301"; 3]);
+    for _ in hosts {
+        bench.finish_pending();
+    }
     bench.end_all();
 }

@@ -272,6 +272,7 @@ fn each_handshake_has_the_time_that_there_was_when_it_began() {
 fn nothing_comes_of_what_ends_on_a_line_that_is_shut() {
     let mut bench = Bench::new();
     let line = bench.connect();
+    assert_eq!(bench.last_end(line), Some(SendEnd::Wakes));
     let front = bench.nbd.front.as_mut().unwrap();
     front.close_all(&mut bench.engine);
     assert!(bench.is_shut(line));

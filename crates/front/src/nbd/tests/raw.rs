@@ -697,3 +697,30 @@ fn data_that_do_not_fit_their_request_are_an_error() {
     assert!(bench.heard(line) == reply(true, 3, (0, 512), Expected::Data(0)));
     bench.end_all();
 }
+
+/// What is coming in then is of another request.
+#[test]
+fn a_write_that_fails_when_its_data_is_there_leaves_what_follows_alone() {
+    let next = [header(0, WRITE, 2, (512, 512)), vec![7; 512]].concat();
+    for begun in [0, 10, 28, 28 + 100] {
+        let mut bench = Bench::new();
+        let line = bench.raw(false, b"");
+        bench.heard(line);
+        bench.disk.take_next([Take::Pending]);
+        let first = [header(0, WRITE, 1, (0, 512)), vec![9; 512]].concat();
+        bench.send(line, &[&first, &next[..begun]].concat());
+        let (place, serial) = (0, 1);
+        let key = bench.engine.sessions().next().unwrap().0;
+        bench
+            .engine
+            .abort_commands(key, vec![CommandId { place, serial }]);
+        bench.settle();
+        finish_all(&mut bench);
+        let failed = simple_reply(1, Some(ServerError::IO));
+        assert_eq!(bench.heard(line), failed, "{begun} bytes");
+        bench.send(line, &next[begun..]);
+        assert_eq!(bench.heard(line), simple_reply(2, None), "{begun} bytes");
+        assert_eq!(bench.disk.byte(1), 7);
+        bench.end_all();
+    }
+}
