@@ -25,7 +25,7 @@ use super::super::{
     Front, FrontSettings, LineKey, SessionPort, SessionSettings, Sessions, TlsConfig,
 };
 use crate::iscsi::{self, FrontSettings as LoginSettings, Holding};
-use crate::testing::{LineKey as AnyKey, Mail, NoHooks, TestLine, UnderWay};
+use crate::testing::{LineKey as AnyKey, Mail, NoHooks, Noted, TestLine, UnderWay};
 use crate::{
     Asker, Authorization, ExportAsker, OtherSessions, Others as _, Policy, SendEnd, VisibleExport,
     VisibleTarget, hyperscsi,
@@ -236,6 +236,7 @@ impl Bench {
             peer: SocketAddr::from((self.address, u16::try_from(number).unwrap())),
             portal: SocketAddr::from(([10, 0, 0, 2], 10_809)),
             has_had_all: self.has_had_all,
+            noted: Noted::default(),
         };
         front.accept(&mut self.engine, line, "service".into());
         self.settle();

@@ -300,6 +300,29 @@ fn nothing_comes_of_what_ends_on_a_line_that_is_shut() {
     bench.end_all();
 }
 
+#[test]
+fn an_answer_that_is_sent_on_a_line_that_is_shut_is_the_last() {
+    let mut bench = Bench::new();
+    let line = bench.connect();
+    bench.end(line).is_silent = true;
+    let list = [&[0, 0, 0, 3], &option(3, b"")[..]].concat();
+    bench.send(line, &list);
+    let front = bench.nbd.front.as_mut().unwrap();
+    front.close_all(&mut bench.engine);
+    assert_eq!(bench.nbd.handshakes(), 1, "it is sent to");
+    let sending = bench.under_way(line).sending.take().unwrap();
+    let AnyKey::Nbd(LineKey::Handshake(key)) = sending.key else {
+        panic!("{sending:?}");
+    };
+    let means = (Some(&mut bench.logins), SystemTime::UNIX_EPOCH);
+    bench
+        .nbd
+        .handle_handshake_sent(&mut bench.engine, key, true, means);
+    assert_eq!(bench.nbd.handshakes(), 0);
+    assert_eq!(bench.wants(line), Wants::Nothing);
+    bench.end_all();
+}
+
 /// It is there until what is under way on its line has ended.
 #[test]
 fn a_connection_goes_when_nothing_is_under_way_on_its_line() {

@@ -724,3 +724,63 @@ fn a_write_that_fails_when_its_data_is_there_leaves_what_follows_alone() {
         bench.end_all();
     }
 }
+
+/// A flush and a write say so themselves.
+#[test]
+fn a_loss_that_a_flush_or_a_write_has_reported_is_reported_once() {
+    for (flags, kind, length) in [(0, FLUSH, 0), (FUA, WRITE, 512)] {
+        let mut bench = Bench::new();
+        let line = bench.raw(true, b"");
+        bench.heard(line);
+        bench.disk.take_next([Take::Fail(IoFailure::CacheLost)]);
+        let mut bytes = header(flags, kind, 1, (0, length));
+        bytes.extend(vec![7; length as usize]);
+        bench.send(line, &bytes);
+        assert_eq!(bench.heard(line), cache_lost_chunk(1));
+        bench.send(line, &header(0, FLUSH, 2, (0, 0)));
+        assert_eq!(bench.heard(line), none_chunk(2));
+        bench.end_all();
+    }
+}
+
+/// Neither a request nor the rest of a long write is taken, while a command of that is under way.
+#[test]
+fn nothing_is_received_while_a_part_of_a_write_is_under_way() {
+    let mut bench = Bench::new();
+    let line = bench.raw(false, b"");
+    bench.heard(line);
+    bench.disk.take(Take::Pending);
+    bench.send(line, &header(0, WRITE, 1, (0, PART + 512)));
+    bench.send(line, &vec![7; PART as usize]);
+    assert_eq!(
+        (under_way(&mut bench), bench.wants(line)),
+        (1, Wants::Nothing)
+    );
+    bench.finish_pending();
+    assert_eq!(bench.wants(line), Wants::Exact(0..512));
+    bench.send(line, &[7; 512]);
+    finish_all(&mut bench);
+    assert_eq!(bench.heard(line), simple_reply(1, None));
+    bench.end_all();
+}
+
+/// They lie where they are until the client has them.
+#[test]
+fn data_of_a_store_with_memory_of_its_own_are_not_copied() {
+    let in_place = Capabilities {
+        reads_in_place: true,
+        ..capabilities()
+    };
+    let mut bench = Bench::of(&in_place, 8);
+    let line = bench.raw(false, b"");
+    bench.heard(line);
+    bench.end(line).is_silent = true;
+    let before = bench.engine.pool().free_bytes();
+    bench.send(line, &header(0, READ, 1, (0, 64 << 10)));
+    assert_eq!(bench.port().unsent_bytes(), 16 + (64 << 10));
+    assert_eq!(bench.engine.pool().free_bytes(), before);
+    bench.end(line).is_silent = false;
+    bench.settle();
+    assert_eq!(bench.heard(line).len(), 16 + (64 << 10));
+    bench.end_all();
+}
