@@ -29,6 +29,21 @@ pub struct TestLine {
     pub portal: SocketAddr,
     /// The other end acknowledges all at once.
     pub has_had_all: bool,
+    /// What sessions of iSCSI have told it.
+    pub noted: Noted,
+}
+
+/// What went over a line.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Noted {
+    /// Requests of its login.
+    pub logins: usize,
+    /// It is in full-feature phase.
+    pub has_entered: bool,
+    /// In bytes, since then.
+    pub received: usize,
+    /// In bytes.
+    pub sent: usize,
 }
 
 impl iscsi::Line for TestLine {
@@ -46,10 +61,21 @@ impl iscsi::Line for TestLine {
         self.has_had_all
     }
 
-    fn note_login(&mut self, _: &Pdu, _: Option<&IscsiName>, (): &()) {}
-    fn enter(&mut self, _: &iscsi::Detail, _: &ConnectionParameters, (): &()) {}
-    fn note_received(&mut self, _: &[u8]) {}
-    fn note_sent(&mut self, _: &Message) {}
+    fn note_login(&mut self, _: &Pdu, _: Option<&IscsiName>, (): &()) {
+        self.noted.logins += 1;
+    }
+
+    fn enter(&mut self, _: &iscsi::Detail, _: &ConnectionParameters, (): &()) {
+        self.noted.has_entered = true;
+    }
+
+    fn note_received(&mut self, bytes: &[u8]) {
+        self.noted.received += bytes.len();
+    }
+
+    fn note_sent(&mut self, message: &Message) {
+        self.noted.sent += message.len();
+    }
 }
 
 impl nbd::Line for TestLine {

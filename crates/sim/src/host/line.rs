@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use front::testing::{TestLine, UnderWay};
+use front::testing::{Noted, TestLine, UnderWay};
 use iscsi::target::Receive;
 
 /// How much one receive into a chunk takes, in bytes.
@@ -16,6 +16,7 @@ pub(super) fn line(link: usize) -> TestLine {
         peer: SocketAddr::from(([10, 0, high, low], 49_152)),
         portal: SocketAddr::from(([10, 1, 0, 1], 3260)),
         has_had_all: false,
+        noted: Noted::default(),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use front::testing::TestLine;
+use front::testing::{Noted, TestLine};
 use iscsi::target::Receive;
 
 use super::{Core, Host};
@@ -21,6 +21,7 @@ impl Core {
             peer: peer(link),
             portal: SocketAddr::from(([10, 0, 0, 2], 10_809)),
             has_had_all: false,
+            noted: Noted::default(),
         };
         if let Some(front) = &mut self.nbd.front {
             front.accept(&mut self.engine, line, "nbd".into());

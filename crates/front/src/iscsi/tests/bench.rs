@@ -30,7 +30,7 @@ use super::super::{
 };
 pub(super) use super::rules::Rules;
 use super::rules::{TARGET_NAME, plan, preferences};
-use crate::testing::{LineKey as AnyKey, Mail, NoHooks, TestLine, UnderWay};
+use crate::testing::{LineKey as AnyKey, Mail, NoHooks, Noted, TestLine, UnderWay};
 use crate::{Others, Policy, Port, SendEnd, Sent, SessionId, SessionReport};
 
 /// When every test begins: in the middle of a second.
@@ -292,6 +292,7 @@ impl Bench {
             peer: SocketAddr::from((address, u16::try_from(number).unwrap())),
             portal: SocketAddr::from(([10, 0, 0, 2], 3260)),
             has_had_all: self.has_had_all,
+            noted: Noted::default(),
         };
         let front = self.sessions.front.as_mut().unwrap();
         front.accept(line, random, now);
@@ -607,6 +608,35 @@ impl Bench {
     /// What a login was answered when its line was closed for it.
     pub(super) fn last_words(&mut self, line: usize) -> &[u8] {
         &self.under_way(line).last_words
+    }
+
+    /// What the line of a session has been told.
+    pub(super) fn noted(&mut self, line: usize) -> Noted {
+        let mut all = self.sessions.connections_mut();
+        let found = all.find(|connection| connection.line.number == line);
+        found.unwrap().line.noted
+    }
+
+    /// The receive of a connection brings these bytes, wherever it stands.
+    pub(super) fn end_receive(&mut self, line: usize, bytes: &[u8]) {
+        let receiving = self.under_way(line).receiving.take();
+        let Some((AnyKey::Iscsi(LineKey::Connection(key)), _)) = receiving else {
+            panic!("{receiving:?}");
+        };
+        let mut chunk = self.chunks.allocate(bytes.len()).unwrap();
+        chunk.copy_from_slice(bytes);
+        let (sessions, engine) = (&mut self.sessions, &mut self.engine);
+        sessions.handle_received(engine, key, &Rc::new(chunk), false);
+    }
+
+    /// The send of a connection ends well, wherever it stands.
+    pub(super) fn end_send(&mut self, line: usize) {
+        let sending = self.under_way(line).sending.take().unwrap();
+        let AnyKey::Iscsi(LineKey::Connection(key)) = sending.key else {
+            panic!("{sending:?}");
+        };
+        let (sessions, engine) = (&mut self.sessions, &mut self.engine);
+        sessions.handle_sent(engine, key, sending.message, Sent::Now);
     }
 
     /// How often something was reported.

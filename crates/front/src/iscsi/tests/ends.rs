@@ -102,6 +102,52 @@ fn the_commands_of_a_dismissed_session_are_not_answered() {
 }
 
 #[test]
+fn a_number_that_does_not_come_ends_the_session() {
+    let mut bench = Bench::new();
+    let line = bench.ready(1);
+    bench.ping_behind_gap(line);
+    // It was missing since a quarter past the second, and may be for one.
+    let due = Duration::from_secs(BEGIN.as_secs() + 2);
+    let mut next = bench.sessions.poll_timeout(&bench.engine).unwrap();
+    while next < due {
+        next = bench.pass_to(next).unwrap();
+    }
+    bench.pass_to(due - MOMENT);
+    assert!(!bench.is_shut(line));
+    bench.pass_to(due);
+    assert_eq!(bench.ended(), ["the initiator broke the protocol"]);
+    assert_eq!(bench.noticed("violation"), 1);
+    bench.end_all();
+}
+
+/// It is there until what is under way on its line has ended.
+#[test]
+fn a_connection_goes_when_nothing_is_under_way_on_its_line() {
+    for receives_last in [false, true] {
+        let mut bench = Bench::new();
+        let line = bench.ready(1);
+        bench.set_silent(line, true);
+        bench.read(line);
+        bench.sessions.end_all(&mut bench.engine, "the end");
+        for is_receive in [!receives_last, receives_last] {
+            assert!(!bench.sessions.is_quiet());
+            assert_eq!(bench.noticed("connection is gone"), 0);
+            match is_receive {
+                true => bench.end_receive(line, &[0; 48]),
+                false => bench.end_send(line),
+            }
+        }
+        assert!(bench.sessions.is_quiet());
+        assert_eq!(bench.noticed("connection is gone"), 1);
+        assert_eq!(
+            (bench.ended(), bench.noticed("violation")),
+            (vec!["the end"], 0)
+        );
+        bench.end_all();
+    }
+}
+
+#[test]
 fn what_is_left_of_sessions_is_counted() {
     let mut bench = Bench::new();
     let line = bench.ready(1);
@@ -268,6 +314,14 @@ fn the_sessions_of_a_target_that_is_reset_cold_end() {
     };
     end(&mut bench, TargetIndex(1));
     assert_eq!(lines.map(|line| bench.is_shut(line)), [false; 2]);
+    let lines = [lines[0], bench.log_in(2)];
+    bench.read(lines[1]);
+    assert_eq!(
+        bench.answer(lines[1]),
+        NEXUS_LOSS,
+        "another target was reset"
+    );
+    assert_eq!(bench.ended().len(), 1);
     end(&mut bench, TargetIndex(0));
     assert_eq!(lines.map(|line| bench.is_shut(line)), [true; 2]);
     assert_eq!(bench.ended(), ["logged out"; 2]);

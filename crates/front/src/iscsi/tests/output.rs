@@ -210,3 +210,48 @@ fn the_answers_of_a_throttled_connection_do_not_wait() {
     assert!(bench.is_receiving(line));
     bench.end_all();
 }
+
+#[test]
+fn a_line_learns_of_all_that_goes_over_it() {
+    const HEADER: usize = 48;
+    let mut bench = Bench::new();
+    let line = bench.ready(1);
+    let begin = bench.noted(line);
+    assert_eq!((begin.logins, begin.has_entered), (1, true));
+    let (mut received, mut sent) = (begin.received, begin.sent);
+    let mut expect = |bench: &mut Bench, more, answer| {
+        (received, sent) = (received + more, sent + answer);
+        let noted = bench.noted(line);
+        assert_eq!((noted.received, noted.sent), (received, sent));
+    };
+    bench.ping(line);
+    expect(&mut bench, HEADER + PING_BYTES, HEADER + PING_BYTES);
+    bench.write(line);
+    expect(&mut bench, HEADER + 512, HEADER);
+    // A WRITE (10) of 32 KiB, the rest of which is received into its buffer.
+    let mut write = vec![0; HEADER + (32 << 10)];
+    (write[0], write[1], write[6]) = (0x01, 0xa1, 128);
+    (write[19], write[22], write[27]) = (77, 128, 3);
+    (write[32], write[40]) = (0x2a, 64);
+    bench.send(line, &write[..100]);
+    expect(&mut bench, 100, 0);
+    bench.send(line, &write[100..]);
+    expect(&mut bench, write.len() - 100, HEADER);
+    bench.end_all();
+}
+
+/// The first ping is due in a whole second.
+#[test]
+fn what_is_due_in_a_whole_second_is_done_in_it() {
+    let mut bench = Bench::new();
+    let begin = Duration::from_secs(BEGIN.as_secs() + 1);
+    bench.pass_to(begin);
+    let line = bench.log_in(1);
+    let due = begin + NOP_INTERVAL;
+    assert_eq!(bench.pass_to(begin + SECOND), Some(due));
+    bench.pass_to(due - MOMENT);
+    assert_eq!(bench.heard(line), []);
+    bench.pass_to(due);
+    assert_eq!(bench.heard(line).len(), 1);
+    bench.end_all();
+}
