@@ -157,7 +157,7 @@ def two_initiators_have_one_tape():
         equal(two.command(REWIND).status, scsi.RESERVATION_CONFLICT, "a command of the other")
         good(one, REWIND)
         equal(one.tmf(LUN_RESET), 0, "a reset of the unit")
-        equal(told(two), scsi.LOGICAL_UNIT_RESET_OCCURRED, "what the other is told")
+        equal(told(two), scsi.BUS_DEVICE_RESET_FUNCTION_OCCURRED, "what the other is told")
         good(two, REWIND, "after the reset, which ends a reservation")
         one.clear_unit_attentions()
         good(one, prevent(1))

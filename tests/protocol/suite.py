@@ -104,7 +104,7 @@ def lun_reset_is_seen_by_other_nexuses():
     with serve() as tarn, login(tarn) as a, login(tarn, initiator=OTHER) as b:
         equal(a.tmf(iscsi.LU_RESET), iscsi.TMF_COMPLETE, "response")
         outcome = b.command(scsi.test_unit_ready())
-        equal((outcome.sense.key, outcome.sense.code), (scsi.UNIT_ATTENTION, scsi.LOGICAL_UNIT_RESET_OCCURRED), "sense for B")
+        equal((outcome.sense.key, outcome.sense.code), (scsi.UNIT_ATTENTION, scsi.BUS_DEVICE_RESET_FUNCTION_OCCURRED), "sense for B")
         good(b.command(scsi.test_unit_ready()), "TEST UNIT READY of B afterwards")
         a.clear_unit_attentions()
         good(a.command(scsi.read16(0, 1), read=BLOCK), "READ of A")

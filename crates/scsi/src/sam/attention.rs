@@ -56,8 +56,8 @@ impl UnitAttention {
         match self {
             Self::PowerOnOrReset => SenseCode::POWER_ON_RESET_OR_BUS_DEVICE_RESET,
             Self::PowerOn => SenseCode::POWER_ON_OCCURRED,
-            Self::TargetReset => SenseCode::BUS_DEVICE_RESET_FUNCTION_OCCURRED,
-            Self::LogicalUnitReset => SenseCode::LOGICAL_UNIT_RESET_OCCURRED,
+            Self::TargetReset => SenseCode::SCSI_BUS_RESET_OCCURRED,
+            Self::LogicalUnitReset => SenseCode::BUS_DEVICE_RESET_FUNCTION_OCCURRED,
             Self::NexusLoss => SenseCode::I_T_NEXUS_LOSS_OCCURRED,
             Self::NotReadyToReady => SenseCode::NOT_READY_TO_READY_CHANGE,
             Self::ModeParametersChanged => SenseCode::MODE_PARAMETERS_CHANGED,
