@@ -129,7 +129,13 @@ fn the_kinds_of_events_are_documented_as_they_are_emitted() {
         read("crates/admin/src/audit.rs"),
         read("crates/daemon/src/state/troubles.rs"),
     ];
-    let emitted = emitted.map(|text| text.split("#[cfg(test)]").next().unwrap().to_owned());
+    // A file may begin with modules of tests that are other files.
+    let emitted = emitted.map(|text| {
+        text.split("#[cfg(test)]\nmod tests {")
+            .next()
+            .unwrap()
+            .to_owned()
+    });
     let mut emitted: BTreeSet<&str> = emitted
         .iter()
         .flat_map(|text| words(text, '"'))
