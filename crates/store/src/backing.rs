@@ -111,6 +111,8 @@ mod tests {
         fs::write(sysfs.join("loop0/loop/backing_file"), "/srv/a b.img\n").unwrap();
         fs::write(part.join("partition"), "1\n").unwrap();
         std::os::unix::fs::symlink(&part, volume.join("loop0p1")).unwrap();
+        // The first stands for all.
+        std::os::unix::fs::symlink(&disk, volume.join("sda")).unwrap();
         let file = |is_whole| Some((PathBuf::from("/srv/a b.img"), is_whole));
         assert_eq!(file_below(&sysfs.join("loop0")), file(true));
         assert_eq!(file_below(&part), file(false));

@@ -173,13 +173,14 @@ mod tests {
     #[test]
     fn a_file_that_another_has_by_now_stays() {
         let directory = directory("disowned");
-        let [mine, theirs] = ["mine", "theirs"].map(|name| directory.join(name));
+        let [mine, theirs, gone] = ["mine", "theirs", "gone"].map(|name| directory.join(name));
         let made = MadeFiles::default();
         assert!(!made.is_refused());
-        for path in [&mine, &theirs] {
+        for path in [&mine, &theirs, &gone] {
             drop(options(path, &made).open().unwrap());
         }
         made.disown(&theirs);
+        fs::remove_file(&gone).unwrap();
         assert!(made.remove().is_empty() && made.is_refused());
         assert!(!mine.exists() && theirs.exists());
         // Too late to keep anything.

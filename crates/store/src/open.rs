@@ -672,6 +672,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn direct_io_is_refused_where_there_is_none_and_tried_where_blocks_may_be_too_small() {
+        let file = File::open("/proc/self/exe").unwrap().into();
+        let found = Geometry::of(&file, false).unwrap();
+        let checked = |direct_align_bytes| {
+            let geometry = Geometry {
+                direct_align_bytes,
+                ..found.clone()
+            };
+            check_direct(&file, &geometry, 512)
+        };
+        let none = checked(Some(0));
+        assert!(matches!(none, Err(OpenFailure::NoDirectIo)), "{none:?}");
+        // It is not open for direct I/O, so any block can be read.
+        for align_bytes in [None, Some(512), Some(513)] {
+            assert!(checked(align_bytes).is_ok(), "{align_bytes:?}");
+        }
+    }
+
+    #[test]
     fn what_the_system_refuses_has_a_failure_and_remedy_of_its_own() {
         let of = |action, errno: Errno| system(action)(errno.into());
         for errno in [Errno::MFILE, Errno::NFILE] {

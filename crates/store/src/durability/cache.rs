@@ -128,6 +128,33 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn a_cache_begins_as_it_was_and_goes_back_to_that() {
+        for (is_there, is_on, seen, back) in [
+            (false, false, [false; 4], false),
+            (false, true, [false; 4], false),
+            (true, false, [true, false, false, true], false),
+            (true, true, [true; 4], true),
+        ] {
+            let mut cache = WriteCache::new(is_there, is_on);
+            let all = |cache: WriteCache| {
+                [
+                    cache.is_there(),
+                    cache.is_on(),
+                    cache.is_shown(),
+                    cache.may_hold(),
+                ]
+            };
+            assert_eq!((all(cache), cache.epoch()), (seen, 0));
+            cache.write_through();
+            let shown = is_there && is_on;
+            assert_eq!(all(cache), [false, false, shown, shown]);
+            cache.take_back();
+            assert_eq!(all(cache), [true, back, back, true]);
+            assert_eq!(cache.epoch(), u64::from(back));
+        }
+    }
+
     #[derive(Clone, Copy, Debug)]
     enum Event {
         Switch(bool),

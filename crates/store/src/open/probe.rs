@@ -216,6 +216,25 @@ mod tests {
     }
 
     #[test]
+    fn what_a_file_takes_at_once_is_what_it_lacks() {
+        let directory = std::env::temp_dir().join(format!("tarn-lacks-{}", std::process::id()));
+        fs::create_dir(&directory).unwrap();
+        let (new, old) = (directory.join("new.img"), directory.join("old.img"));
+        fs::write(&old, [0; 100]).unwrap();
+        let lacks = |path: &Path, size| reservation(path, size).map(|found| found.bytes);
+        assert_eq!((lacks(&new, 0), lacks(&new, 1)), (None, Some(1)));
+        assert_eq!(
+            [99, 100, 101].map(|size| lacks(&old, size)),
+            [None, None, Some(1)]
+        );
+        assert_eq!(lacks(&directory, 1 << 20), None);
+        let found = reservation(&new, 7).unwrap();
+        assert_eq!(found.file_system, fs::metadata(&directory).unwrap().dev());
+        assert!(found.free_bytes > 0);
+        fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
     fn a_probe_says_what_an_open_would_and_makes_nothing() {
         let directory = std::env::temp_dir().join(format!("tarn-probe-{}", std::process::id()));
         fs::create_dir(&directory).unwrap();

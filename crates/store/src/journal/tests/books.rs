@@ -393,6 +393,31 @@ fn a_flush_of_what_is_lost_waits_for_all_records_before_it() {
     assert_eq!(books.is_over(Wait::Synced(4)), Wait::Nothing);
 }
 
+/// A replay of it would undo what the store has from later changes.
+#[test]
+fn what_is_in_a_record_that_stays_does_not_count_as_synced() {
+    let mut books = books();
+    commit(&mut books, 0..512);
+    let (ended, _) = force(&mut books, 512..1024);
+    let (place, _) = force(&mut books, 1024..1536);
+    books.end(ended);
+    record(&mut books);
+    books.record_written(true);
+    books.age();
+    assert_eq!(books.next_work(), Some(Work::Sync));
+    assert!(books.store_synced(true).is_some());
+    books.header_written(true);
+    assert!(!books.has_changes_of(&(0..512)) && books.has_changes_of(&(512..1024)));
+    assert_eq!(books.is_over(Wait::Synced(2)), Wait::Nothing);
+    assert_eq!(books.is_over(Wait::Synced(3)), Wait::Synced(3));
+    books.end(place);
+    books.age();
+    assert_eq!(books.next_work(), Some(Work::Sync));
+    assert!(books.store_synced(true).is_some());
+    books.header_written(true);
+    assert_eq!(books.is_over(Wait::Synced(4)), Wait::Nothing);
+}
+
 #[test]
 fn a_store_that_cannot_be_synced_freezes_its_log() {
     let mut books = syncing();

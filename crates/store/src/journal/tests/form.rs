@@ -347,10 +347,12 @@ fn a_medium_is_recorded_at_the_start() {
     assert!(begun.is_err(), "it is too long");
     let medium = || read_head(&log, bytes).unwrap().unwrap().medium;
     assert_eq!(medium(), header.medium, "nothing was begun");
-    options.medium = b"one".to_vec();
-    let begun = Journal::start(&log, bytes, &store, 1 << 21, &options, shape);
-    begun.unwrap();
-    assert_eq!(medium(), b"one");
+    for recorded in [vec![1; MEDIUM_BYTES_MAX], b"one".to_vec()] {
+        options.medium.clone_from(&recorded);
+        let begun = Journal::start(&log, bytes, &store, 1 << 21, &options, shape);
+        begun.unwrap();
+        assert_eq!(medium(), recorded);
+    }
 }
 
 #[test]
