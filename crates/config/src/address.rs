@@ -425,6 +425,25 @@ mod tests {
     }
 
     #[test]
+    fn an_interface_has_a_name_of_1_to_15_bytes() {
+        for name in ["e", "eth0.1", "a-name-of-15-by"] {
+            assert_eq!(parse_interface(name).as_deref().ok(), Some(name));
+        }
+        for wrong in [
+            "",
+            "a-name-of-16-byt",
+            "a b",
+            "a/b",
+            "a:b",
+            ".",
+            "..",
+            "\u{e9}th",
+        ] {
+            assert!(parse_interface(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
     fn an_advertised_address_may_be_a_name() {
         for (text, expected) in [
             ("san.example:3260", "san.example:3260"),

@@ -247,4 +247,35 @@ mod tests {
             assert_eq!(found, expected, "{portals:?}");
         }
     }
+
+    #[test]
+    fn groups_of_one_port_of_udp_are_at_one_address() {
+        for (binds, other) in [
+            (vec!["127.0.0.1:1", "127.0.0.1:1", "0.0.0.0:2"], None),
+            (vec!["127.0.0.1:1", "127.0.0.2:1"], None),
+            (
+                vec!["127.0.0.1:2", "127.0.0.1:1", "0.0.0.0:1"],
+                Some("127.0.0.1:1"),
+            ),
+            (
+                vec!["0.0.0.0:1", "0.0.0.0:1", "127.0.0.1:1"],
+                Some("0.0.0.0:1"),
+            ),
+        ] {
+            let one = |(at, bind): (usize, &&str)| {
+                let devices = "open = true\ndevice = [{ id = \"a\" }]";
+                format!("[[hyperscsi.group]]\nname = \"g{at}\"\nudp = \"{bind}\"\n{devices}\n")
+            };
+            let groups: String = binds.iter().enumerate().map(one).collect();
+            let text = format!("lun = [{{ id = \"a\", store = \"mem:1M\" }}]\n{groups}");
+            let error = Model::from_toml(&text, Path::new("t.toml")).err();
+            let found = error.map(|error| {
+                let Some(SealRule::PortalsOverlap { other, .. }) = error.broken() else {
+                    panic!("{binds:?}: {error}");
+                };
+                other.clone()
+            });
+            assert_eq!(found.as_deref(), other, "{binds:?}");
+        }
+    }
 }
