@@ -301,6 +301,66 @@ mod tests {
     }
 
     #[test]
+    fn devices_are_listed_with_their_places_for_people_and_programs() {
+        let server = ServerFound {
+            name: "vm".to_owned(),
+            id: [0x1a; 16],
+            address: "192.0.2.7:5674".to_owned(),
+            groups: Vec::new(),
+        };
+        use remote::Level::{Crc, Encrypt, Hash, None as Open};
+        let levels = [
+            (Open, "none"),
+            (Crc, "crc"),
+            (Hash, "hash"),
+            (Encrypt, "encrypt"),
+        ];
+        let device = |level, is_read_only| remote::Device {
+            handle: 7,
+            level,
+            is_read_only,
+            is_removable: !is_read_only,
+            peripheral_type: 5,
+            block_bytes: 2048,
+            blocks: 512,
+            data_max_bytes: 0,
+            designator: [0; 16],
+            name: "d\n".to_owned(),
+        };
+        for (level, word) in levels {
+            let devices = Some(Ok(vec![device(level, false), device(level, true)]));
+            let found = (server.clone(), "g".to_owned(), false, devices);
+            let words = format!("  1\td\\n\t1M\t{word}\n  2\td\\n\t1M\t{word}\tread-only\n");
+            assert_eq!(
+                in_words(&found),
+                format!("vm\t192.0.2.7:5674\tg\tpassword\n{words}")
+            );
+            let listed = |place, is_read_only: bool| {
+                json!({
+                    "place": place, "name": "d\n", "level": word, "read_only": is_read_only,
+                    "removable": !is_read_only, "type": 5, "block_bytes": 2048, "size_bytes": 1 << 20,
+                })
+            };
+            let mut expected = json!({
+                "server": "vm", "id": "1a".repeat(16), "address": "192.0.2.7:5674", "group": "g",
+                "needs_password": true, "devices": [listed(1, false), listed(2, true)],
+            });
+            assert_eq!(in_json(&found), expected);
+            let failed = (
+                server.clone(),
+                "g".to_owned(),
+                true,
+                Some(Err("no".to_owned())),
+            );
+            let members = expected.as_object_mut().unwrap();
+            members.remove("devices");
+            members.insert("error".to_owned(), "no".into());
+            members.insert("needs_password".to_owned(), false.into());
+            assert_eq!(in_json(&failed), expected);
+        }
+    }
+
+    #[test]
     fn a_server_is_asked_by_its_address_for_its_devices() {
         let server = ServerFound {
             name: "vm".to_owned(),

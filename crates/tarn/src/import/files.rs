@@ -285,6 +285,17 @@ mod tests {
     }
 
     #[test]
+    fn a_byte_too_many_is_read_and_no_more() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("long");
+        let file = File::create(&path).unwrap();
+        for (len, expected) in [(0, 0), (1, 1), (2, 1)] {
+            file.set_len(FILE_BYTES_MAX as u64 + len).unwrap();
+            assert_eq!(read(&path).unwrap().text.len(), FILE_BYTES_MAX + expected);
+        }
+    }
+
+    #[test]
     fn nothing_is_left_when_a_file_is_in_the_way() {
         let scratch = Scratch::new();
         let mut made = Vec::new();

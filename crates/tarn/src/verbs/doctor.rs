@@ -70,3 +70,32 @@ pub(super) fn findings(output: Output, findings: &[Finding]) -> String {
     };
     findings.iter().map(one).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_finding_is_what_is_the_matter_and_what_to_do() {
+        let finding = |severity, subject: &str| Finding {
+            severity,
+            code: "odd".to_owned(),
+            subject: subject.to_owned(),
+            message: "it is\n".to_owned(),
+            remedy: "mend it\r".to_owned(),
+            lun: None,
+        };
+        let all = [finding(Severity::Error, "a\n"), finding(Severity::Info, "")];
+        assert_eq!(
+            findings(Output::new(false, false), &all),
+            "error odd a\\n: it is\\n\n    mend it\\r\ninfo odd: it is\\n\n    mend it\\r\n"
+        );
+        for (found, expected) in [
+            (Severity::Info, ("info", Tone::Strong)),
+            (Severity::Warning, ("warning", Tone::Odd)),
+            (Severity::Error, ("error", Tone::Bad)),
+        ] {
+            assert_eq!(severity(found), expected);
+        }
+    }
+}

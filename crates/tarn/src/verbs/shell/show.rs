@@ -145,5 +145,11 @@ mod tests {
             assert!(text.contains(word), "{word}: {text}");
         }
         assert!(!text.contains("\n  shell"), "{text}");
+        // As wide as the longest.
+        let cd = format!(
+            "  {:16}  go to a directory; without PATH to the root\n",
+            "cd [PATH]"
+        );
+        assert!(text.contains(&cd), "{text}");
     }
 }
