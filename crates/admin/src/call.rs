@@ -644,6 +644,37 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn work_on_large_documents_is_done_one_after_the_other_and_gives_memory_back() {
+        let daemon = Arc::new(Double::default());
+        let calls = Arc::new(Calls::new(Arc::clone(&daemon) as Arc<dyn Control>));
+        let ask = |body_bytes| {
+            let request = calls.admit((Lane::Admin, "a"), body_bytes, None);
+            let calls = Arc::clone(&calls);
+            let asked = async move { calls.read_much(|_| 7).await };
+            on_behalf_of(request.unwrap(), asked)
+        };
+        let given_back = || daemon.given_back.load(Ordering::Relaxed);
+        let large = limits::WORK_BYTES_SMALL;
+        for held in [large - 1, large - 1, large] {
+            let held = ask(held).await.unwrap();
+            assert_eq!(*ask(large - 1).await.unwrap(), *held);
+        }
+        let first = ask(large).await.unwrap();
+        assert_eq!(given_back(), 1, "small ones took none");
+        let waits = tokio::time::timeout(Duration::from_millis(20), ask(large));
+        assert!(waits.await.is_err());
+        drop(first);
+        let second = ask(large).await.unwrap();
+        assert_eq!(given_back(), 2);
+        // What runs counts as much as what is sent.
+        daemon.document_bytes.store(large, Ordering::Relaxed);
+        let waits = tokio::time::timeout(Duration::from_millis(20), ask(0));
+        assert!(waits.await.is_err());
+        drop(second);
+        assert_eq!(*ask(0).await.unwrap(), 7);
+    }
+
+    #[tokio::test]
     async fn a_note_needs_no_place() {
         let daemon = Arc::new(Double::default());
         let calls = Calls::new(Arc::clone(&daemon) as Arc<dyn Control>);

@@ -1,7 +1,7 @@
 //! What the unit tests of this crate share.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use api::access::{NewToken, Role};
@@ -97,6 +97,9 @@ pub(crate) struct Double {
     /// How often another one changes the configuration before a change of this one.
     races: AtomicU32,
     asked_sessions: AtomicU32,
+    pub(crate) document_bytes: AtomicUsize,
+    /// How often it was to give memory back.
+    pub(crate) given_back: AtomicU32,
     asked: Mutex<Vec<String>>,
     noted: Mutex<Vec<Event>>,
 }
@@ -328,10 +331,12 @@ impl Control for Double {
     }
 
     fn document_bytes(&self) -> usize {
-        0
+        self.document_bytes.load(Ordering::Relaxed)
     }
 
-    fn give_memory_back(&self) {}
+    fn give_memory_back(&self) {
+        self.given_back.fetch_add(1, Ordering::Relaxed);
+    }
 
     fn effective(&self) -> Document {
         self.hear("effective".to_owned());
