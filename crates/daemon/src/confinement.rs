@@ -623,6 +623,8 @@ mod tests {
         format!("[[lun]]\nid = \"a\"\nstore = \"{store}\"\n")
     }
 
+    const ISCSI: &str = "iscsi://h/eui.0123456789abcdef/0";
+    const HYPERSCSI: &str = "hyperscsi://g/d?udp=h&password_file=ca/p";
     const ROOTS: &str = "[confine]\nroots = [\"disks\"]\n";
 
     #[test]
@@ -685,6 +687,17 @@ mod tests {
                 .contains("is outside the roots")
         );
 
+        let device = model(&scratch, &lun("scsi:/dev/sg0"));
+        for (start, expected) in [
+            ("", Consequence::Restart),
+            ("[confine]\nseccomp = false\n", Consequence::Nothing),
+        ] {
+            let reach = Reach::of(&model(&scratch, start), None, None).unwrap();
+            step.consequence = Consequence::Nothing;
+            reach.refuse(std::slice::from_mut(&mut step), &device, &none);
+            assert_eq!(step.consequence, expected, "{start}");
+        }
+
         let user = |path| format!("[[user]]\nname = \"u\"\nsecret_file = \"{path}\"\n");
         let beside = model(&scratch, &user("etc/secret"));
         assert!(reach.check_secrets(&beside).is_ok());
@@ -736,6 +749,17 @@ mod tests {
             (files, "nbd://h", "rbd:p/i", Some("no store was an image")),
             (files, "rbd:p/a?conf=ca/c", "rbd:p/b?conf=ca/d&keyring=ca/e", None),
             (files, "rbd:p/a?conf=ca/c", "rbd:p/b?conf=/elsewhere/c", Some("files of its cluster in the directory of")),
+            (calls, "mem:1M", ISCSI, Some(none)),
+            (calls, "nbd://h", ISCSI, None),
+            (calls, ISCSI, "nbd://h", None),
+            (files, ISCSI, "iscsi://other/eui.0123456789abcdef/1", None),
+            (files, ISCSI, "iscsi://h:1/eui.0123456789abcdef/0", Some("no store had port 1 at the start")),
+            (files, "rbd:p/a?conf=ca/c", "iscsi://h:1/eui.0123456789abcdef/0", None),
+            (calls, "nbd://h", "hyperscsi://g/d?udp=h&password_file=ca/p", Some("no store was a device of a HyperSCSI")),
+            (files, "nbd://h", "hyperscsi://g/d?udp=h&password_file=ca/p", Some("no store was a device of a HyperSCSI")),
+            (files, HYPERSCSI, "hyperscsi://g/d?udp=h&password_file=ca/q", None),
+            (files, HYPERSCSI, "hyperscsi://g/d?udp=h&password_file=/elsewhere/q", Some("had a password in the directory of")),
+            (calls, HYPERSCSI, "nbd://h", None),
         ];
         for (confine, before, after, expected) in cases {
             let got = reason(confine, before, after);
@@ -755,6 +779,106 @@ mod tests {
             ),
             "{said}"
         );
+    }
+
+    fn confinement<'a>(model: &'a Model, reach: &'a Reach) -> Confinement<'a> {
+        Confinement {
+            model,
+            reach,
+            is_other_user: false,
+            file: Some(Path::new("/etc/tarn/tarn.toml")),
+            state: Path::new("/var/lib/tarn"),
+            socket: Some(Path::new("/run/tarn/tarn.sock")),
+        }
+    }
+
+    #[test]
+    fn what_is_needed_later_stays_within_reach_and_no_more() {
+        let scratch = Scratch::new();
+        for directory in ["disks", "ca"] {
+            fs::create_dir(scratch.path().join(directory)).unwrap();
+        }
+        let nbd = "[[nbd]]\nsocket = \"/run/nbd/s\"\nluns = [\"a\"]\n\
+                   [[nbd]]\nbind = \"127.0.0.1\"\nluns = [\"a\"]\ncertificate = \"/tls/c/c\"\nkey = \"/tls/k/k\"\n\
+                   ca = \"/tls/a/a\"\n";
+        let admin = "[admin]\nlisten = [\"127.0.0.1:1\"]\ncertificate = \"/admin/c/c\"\nkey = \"/admin/k/k\"\n";
+        let rules = |store: &str, confine: &str| {
+            let model = model(&scratch, &format!("{}{nbd}{admin}{confine}", lun(store)));
+            let reach = Reach::of(&model, None, None).unwrap();
+            let rules = confinement(&model, &reach).rules();
+            let directory = fs::canonicalize(scratch.path()).unwrap();
+            let shown = |rule: &Rule| {
+                let path = rule.path.display().to_string();
+                format!(
+                    "{:?} {}",
+                    rule.right,
+                    path.replace(directory.to_str().unwrap(), "D")
+                )
+            };
+            rules.map(|rules| rules.iter().map(shown).collect::<Vec<_>>())
+        };
+        assert_eq!(rules("mem:1M", ""), None);
+        let system = SYSTEM.map(|path| format!("Read {path}"));
+        let certificates = ["/admin/c", "/admin/k", "/tls/c", "/tls/k", "/tls/a"];
+        let read = certificates.map(|path| format!("Read {path}"));
+        let kept = [
+            "Keep /etc/tarn",
+            "Keep /run/tarn",
+            "Keep /run/nbd",
+            "Keep /var/lib/tarn",
+        ];
+        let kept = kept.map(str::to_owned);
+        let disks = ["Read D/disks", "Store D/disks"].map(str::to_owned);
+        let resolver = RESOLVER.map(|path| format!("Read {path}"));
+        let authorities = AUTHORITIES.map(|path| format!("Read {path}"));
+        let of = |servers: &[String]| {
+            [&system[..], &read, &disks[..1], servers, &kept, &disks[1..]].concat()
+        };
+        assert_eq!(rules("mem:1M", ROOTS), Some(of(&[])));
+        assert_eq!(rules("nbd://h", ROOTS), Some(of(&resolver)));
+        let both = [&resolver[..], &authorities].concat();
+        assert_eq!(rules("nbds://h", ROOTS), Some(of(&both)));
+    }
+
+    #[test]
+    fn only_ports_below_1024_need_a_right() {
+        let scratch = Scratch::new();
+        let target = |port: u16| {
+            format!("[[target]]\nname = \"iqn.2026-11.a:t\"\nportals = [\"127.0.0.1:{port}\"]\n")
+        };
+        let admin = |port: u16| format!("[admin]\nlisten = [\"127.0.0.1:{port}\"]\n");
+        let group = |port: u16| {
+            format!(
+                "[[lun]]\nid = \"a\"\nstore = \"mem:1M\"\n[[hyperscsi.group]]\nname = \"G\"\n\
+                 udp = \"127.0.0.1:{port}\"\nopen = true\ndevice = [{{ id = \"a\" }}]\n"
+            )
+        };
+        for (port, is_low) in [(0, false), (1, true), (1023, true), (1024, false)] {
+            for text in [target(port), admin(port), group(port)] {
+                let (model, reach) = (model(&scratch, &text), Reach::default());
+                assert_eq!(
+                    confinement(&model, &reach).has_low_ports(),
+                    is_low,
+                    "{text}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_kernel_does_not_enforce_is_an_error_where_it_is_required() {
+        let scratch = Scratch::new();
+        for (required, enforced, is_good) in [
+            (true, Enforced::Fully, true),
+            (true, Enforced::Partly, true),
+            (true, Enforced::Not, false),
+            (false, Enforced::Not, true),
+        ] {
+            let text = format!("[confine]\nrequired = {required}\n");
+            let (model, reach) = (model(&scratch, &text), Reach::default());
+            let told = confinement(&model, &reach).tell("it", enforced);
+            assert_eq!(told.is_ok(), is_good, "{required} {enforced:?}");
+        }
     }
 
     #[test]

@@ -128,4 +128,38 @@ mod tests {
             assert!(error.contains(reason), "{error}");
         }
     }
+
+    #[test]
+    fn a_password_is_read_from_a_file_and_from_nothing_else() {
+        let scratch = crate::scratch::Scratch::new();
+        let place = Place::argument("--password-file");
+        let path = scratch.path().join("p");
+        let read = |path: &Path| {
+            let read = from_file(path, &place);
+            read.map(|_| ()).map_err(|error| error.to_string())
+        };
+        for (bytes, expected) in [
+            (&b"12345678"[..], None),
+            (b"1234567\r\n", Some("has 7 bytes")),
+            (&[b'a'; 1024], None),
+            (&[&[b'a'; 1024][..], b"\r\n"].concat(), None),
+            (&[b'a'; 1025], Some("more than 1024 bytes")),
+            (&[b'a'; 4096], Some("more than 1024 bytes")),
+        ] {
+            std::fs::write(&path, bytes).unwrap();
+            let error = read(&path).err();
+            let is_said =
+                expected.is_none_or(|words| error.as_ref().is_some_and(|it| it.contains(words)));
+            assert!(
+                is_said && error.is_some() == expected.is_some(),
+                "{error:?} {expected:?}"
+            );
+        }
+        assert!(read(scratch.path()).unwrap_err().contains("is no file"));
+        assert!(
+            read(&scratch.path().join("none"))
+                .unwrap_err()
+                .contains("cannot be read")
+        );
+    }
 }

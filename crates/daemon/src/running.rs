@@ -549,3 +549,113 @@ pub(crate) fn settings(model: &Model, cores: usize) -> Settings {
         slow_command: slow_command(model),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::serve::living::Living;
+
+    #[test]
+    fn each_limit_is_what_the_data_plane_gets_and_zero_turns_off_what_can_be_off() {
+        let text = "[limits]\npool_per_core_bytes = \"16M\"\nsessions_max = 11\nconnections_in_login_max = 12\n\
+                    discovery_sessions_max = 13\ndiscovery_lifetime_seconds = 14\nunproved_per_address_max = 15\n\
+                    command_gap_seconds = 16\nlogin_timeout_seconds = 17\nqueue_depth = 18\n\
+                    nop_interval_seconds = 19\nnop_timeout_seconds = 20\ntask_deadline_seconds = 21\n\
+                    core_stall_limit_seconds = 22\nshutdown_timeout_seconds = 23\nslow_command_ms = 24\n\
+                    [server]\nbusy_poll_us = 25\ncoalescing = \"always\"\n";
+        let of = |text: &str| settings(&Model::from_toml(text, Path::new("/t.toml")).unwrap(), 7);
+        let all = of(text);
+        let seconds = Duration::from_secs;
+        assert_eq!((all.cores, all.pool_bytes), (7, 16 << 20));
+        assert_eq!(
+            (all.sessions_max, all.logins_max, all.discovery_max),
+            (11, 12, 13)
+        );
+        let times = [all.discovery_lifetime, all.gap_timeout, all.login_timeout];
+        assert_eq!(times, [14, 16, 17].map(seconds));
+        assert_eq!((all.unproved_per_address_max, all.queue_depth), (15, 18));
+        assert_eq!(all.nop_interval, Some(seconds(19)));
+        let times = [all.nop_timeout, all.abort_timeout, all.fence_timeout];
+        assert_eq!(times, [20, 21, 21].map(seconds));
+        let times = [all.core_stall_limit, all.stop_timeout];
+        assert_eq!(times, [22, 23].map(seconds));
+        assert_eq!(all.slow_command, Some(Duration::from_millis(24)));
+        assert_eq!(all.busy_poll, Duration::from_micros(25));
+        assert!(matches!(all.coalescing, Coalescing::Always));
+        let none = of("[limits]\nnop_interval_seconds = 0\nslow_command_ms = 0\n");
+        assert_eq!((none.nop_interval, none.slow_command), (None, None));
+    }
+
+    const UNITS: &str = r#"
+[[lun]]
+id = "a"
+store = "mem:1M?removable"
+serial = "S1"
+naa = "3000000000000001"
+product = "THING"
+[[lun]]
+id = "d"
+store = "cdrom:"
+[[target]]
+name = "iqn.2026-11.example.tarn:one"
+portals = [{ bind = "127.0.0.1:0", group = 3 }, { bind = "127.0.0.2:0", group = 5 }]
+luns = [{ lun = 0, id = "a" }]
+[[target]]
+name = "iqn.2026-11.example.tarn:two"
+portals = ["127.0.0.1:0"]
+luns = [{ lun = 0, id = "d" }, { lun = 1, id = "a" }]
+[server]
+state = "{dir}/state"
+cores = 1
+[admin]
+enabled = false
+[limits]
+pool_per_core_bytes = "16M"
+"#;
+
+    #[test]
+    fn a_unit_says_what_it_is_and_names_the_ports_of_the_targets_that_show_it() {
+        let living = Living::new(UNITS);
+        let in_force = living.daemon.in_force();
+        let running = &in_force.running;
+        let of = |at: usize| {
+            let (unit, ports) = (&running.units[at], &running.ports);
+            profile(&running.model, at, &unit.store, &unit.identity, ports)
+        };
+        let [disk, drive] = [0, 1].map(of);
+        let ports = |profile: &Profile| -> Vec<String> {
+            let ports = profile.identity.target_ports.iter();
+            let names = ports.map(|port| {
+                assert_eq!((port.group, port.protocol_identifier), (1, 0x05));
+                assert!(port.scsi_name.starts_with(&port.device_name));
+                port.scsi_name.replace("iqn.2026-11.example.tarn:", "")
+            });
+            names.collect()
+        };
+        assert_eq!(
+            ports(&disk),
+            ["one,t,0x0003", "one,t,0x0005", "two,t,0x0001"]
+        );
+        assert_eq!(ports(&drive), ["two,t,0x0001"]);
+        let ids = disk
+            .identity
+            .target_ports
+            .iter()
+            .map(|port| port.relative_id);
+        assert_eq!(ids.collect::<BTreeSet<_>>().len(), 3);
+        let names = |profile: &Profile| {
+            let identity = &profile.identity;
+            [&identity.vendor, &identity.product, &identity.revision].map(String::clone)
+        };
+        assert_eq!(names(&disk), ["TARN", "THING", VERSION]);
+        assert_eq!(names(&drive), ["TARN", "DVD-ROM", VERSION]);
+        assert_eq!(disk.identity.serial, "S1");
+        assert_eq!(disk.identity.naa, [0x30, 0, 0, 0, 0, 0, 0, 1]);
+        assert!(disk.identity.removable && drive.identity.removable && disk.keeps_state);
+        let types = [disk.device_type, drive.device_type];
+        assert_eq!(types, [DeviceType::Disk, DeviceType::Optical]);
+        living.stop();
+    }
+}

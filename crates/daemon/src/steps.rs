@@ -558,6 +558,33 @@ luns = [{ lun = 0, id = "f" }, { lun = 1, id = "m", groups = ["g"] }]
 queue_depth = 32
 "#;
 
+    #[test]
+    fn only_media_that_are_used_alike_are_exchanged() {
+        let unit = |store: &str| {
+            let text = format!("[[lun]]\nid = \"a\"\nstore = \"{store}\"\n");
+            let model = Model::from_toml(&text, Path::new("/etc/t.toml")).unwrap();
+            model.units()[0].clone()
+        };
+        let usual = "file:/a?removable";
+        for (before, after, expected) in [
+            ("cdrom:/a.iso", "cdrom:/b.iso", true),
+            ("cdrom:", "cdrom:/b.iso", true),
+            ("cdrom:/a.iso", "cdrom:", true),
+            (usual, "file:/b?removable", true),
+            (usual, "file:/b", false),
+            (usual, "cdrom:/b.iso", false),
+            (usual, "file:/b?removable&blocksize=4096", false),
+            (usual, "file:/b?removable&readonly", false),
+            (usual, "file:/b?removable&cache=writethrough", false),
+            (usual, "file:/b?removable&thin=false", false),
+            ("mem:1M?removable", "mem:1M?removable", false),
+        ] {
+            let (one, other) = (unit(before), unit(after));
+            assert_eq!(may_exchange(&one, &other), expected, "{before} {after}");
+            assert_eq!(may_exchange(&other, &one), expected, "{after} {before}");
+        }
+    }
+
     /// Named stores and disks of them.
     const MEMBERS: &str = r#"
 [[store]]

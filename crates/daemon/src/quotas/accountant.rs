@@ -126,3 +126,14 @@ impl Drop for Accountant {
         self.0.call(|called| called.ends = true);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn space_is_said_in_the_words_of_the_api() {
+        let words = [Space::Free, Space::Low, Space::Full].map(word);
+        assert_eq!(words, ["free", "low", "full"]);
+    }
+}

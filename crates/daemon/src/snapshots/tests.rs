@@ -259,6 +259,14 @@ fn a_rollback_ends_the_sessions_that_see_the_unit_and_says_what_has_come_of_it()
                 [limits]\npool_per_core_bytes = \"16M\"\n";
     let gateway = Living::new(&format!("{}{}{rest}", lun("a"), lun("b")));
     let before = until(daemon, |seen| seen.len() == 2);
+    // As an administrator ends one: the client comes back as another session.
+    daemon.end_session(before["a"]).unwrap();
+    let is_back = |seen: &BTreeMap<String, u64>| seen.get("a").is_some_and(|id| *id != before["a"]);
+    let after = until(daemon, is_back);
+    assert_eq!(after["b"], before["b"]);
+    let ended = daemon.end_session(before["a"]).unwrap_err().kind;
+    assert_eq!(ended, ProblemKind::NotFound);
+    let before = after;
     let back = |name: &str| {
         let back = roll_back(daemon, "a", name);
         back.map(|back| (back.lun, back.unsettled))
