@@ -583,6 +583,9 @@ queue_depth = 32
             assert_eq!(may_exchange(&one, &other), expected, "{before} {after}");
             assert_eq!(may_exchange(&other, &one), expected, "{after} {before}");
         }
+        let lun = |disc: &str| format!("[[lun]]\nid = \"a\"\nstore = \"cdrom:{disc}\"\n");
+        let cost = effects(&lun("/a.iso"), &lun("/b.iso"));
+        assert_eq!(cost, [(Action::Change, Kind::Lun, Effect::Drains)]);
     }
 
     /// Named stores and disks of them.

@@ -185,4 +185,98 @@ mod tests {
         assert_eq!(troubles.unreported().len(), TROUBLES_MAX);
         assert_eq!(troubles.unreported(), []);
     }
+
+    #[test]
+    fn what_is_withdrawn_is_no_trouble_and_keeps_no_other_from_being_reported() {
+        let troubles = Troubles::default();
+        let note = |code: &'static str, subject: &str| {
+            troubles.note(Trouble {
+                severity: Severity::Error,
+                code,
+                subject: subject.to_owned(),
+                is_of_unit: false,
+                message: String::new(),
+                remedy: String::new(),
+            });
+        };
+        let subjects =
+            |all: Vec<Trouble>| -> Vec<String> { all.into_iter().map(|one| one.subject).collect() };
+        note("a", "1");
+        note("b", "2");
+        note("a", "3");
+        assert_eq!(subjects(troubles.unreported()), ["1", "2", "3"]);
+        troubles.withdraw("a");
+        assert_eq!(subjects(troubles.list()), ["2"]);
+        note("a", "4");
+        assert_eq!(subjects(troubles.unreported()), ["4"]);
+    }
+
+    #[test]
+    fn each_trouble_has_its_code_and_says_whether_it_is_of_a_unit() {
+        let text = "[[lun]]\nid = \"a\"\nstore = \"mem:1M\"\n";
+        let model = config::Model::from_toml(text, Path::new("/t.toml")).unwrap();
+        let unit = &model.units()[0];
+        let full = || io::Error::from(io::ErrorKind::StorageFull);
+        let unusable = StartError::StateUnusable {
+            path: "/state".into(),
+            source: full(),
+        };
+        let (error, warning) = (Severity::Error, Severity::Warning);
+        for (trouble, code, subject, severity, is_of_unit) in [
+            (
+                Trouble::of_ledger(&unusable),
+                "state-unwritable",
+                "identities.toml",
+                error,
+                false,
+            ),
+            (
+                Trouble::foreign(Path::new("/state")),
+                "state-foreign",
+                "/state",
+                warning,
+                false,
+            ),
+            (
+                Trouble::withheld(unit, &unusable),
+                "lun-withheld",
+                "a",
+                error,
+                true,
+            ),
+            (
+                Trouble::of_medium("naa".to_owned(), &full()),
+                "state-unwritable",
+                "naa",
+                error,
+                false,
+            ),
+            (
+                Trouble::of_unit(unit, &full()),
+                "reservations-lost",
+                "a",
+                error,
+                true,
+            ),
+        ] {
+            assert_eq!((trouble.code, trouble.subject.as_str()), (code, subject));
+            assert_eq!(
+                (trouble.severity, trouble.is_of_unit),
+                (severity, is_of_unit),
+                "{code}"
+            );
+        }
+        for (has_copy, remedy) in [
+            (true, "its copy is used"),
+            (false, "restore it from a backup"),
+        ] {
+            let trouble = Trouble::of_ledger(&StartError::StateDamaged {
+                path: "/state".into(),
+                problem: "it is short".to_owned(),
+                has_copy,
+            });
+            assert_eq!(trouble.code, "state-damaged");
+            assert!(trouble.remedy.starts_with(remedy), "{}", trouble.remedy);
+        }
+    }
 }
