@@ -239,7 +239,10 @@ fn bad_data_that_has_come_already_is_looked_at_when_it_is_asked_for() {
     let command = cdb::write(0, 1, 0).coming(Came::Later);
     bench.cores[0].handle_command(who.key, 0, command);
     assert_eq!(bench.cores[0].poll_eventful(), Some(who.key));
-    assert!(bench.cores[0].poll_ready().is_some(), "an R2T is sent");
+    let engine = &mut bench.cores[0];
+    assert!(engine.is_settled() && engine.has_more());
+    assert!(engine.poll_ready().is_some(), "an R2T is sent");
+    assert!(!engine.has_more());
     bench.end();
 }
 
