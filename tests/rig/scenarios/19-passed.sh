@@ -27,7 +27,7 @@ say "a disk that this machine has mounted is refused"
 mkdir -p /mnt/t
 mkfs.ext4 -q "$kernel_disk" && mount "$kernel_disk" /mnt/t || fail "ext4 on the disk itself"
 timeout 10 "$TARN" serve "scsi:$debug" --listen 127.0.0.1:3263 --state "$home/other" >refused 2>&1
-grep -q "this host itself has it" refused || { cat refused; fail "a mounted disk is served"; }
+grep -q "in use by this host" refused || { cat refused; fail "a mounted disk is served"; }
 umount /mnt/t || fail "umount"
 
 cat >tarn.toml <<END
@@ -60,6 +60,9 @@ say "one disk by two nodes"
 { cat tarn.toml; printf '[[lun]]\nid = "twice"\nstore = "%s"\n' "$kernel_disk"; } >twice.toml
 "$TARN" check twice.toml >twice 2>&1 && { cat twice; fail "a disk is served by both of its nodes"; }
 grep -q "already used" twice || { cat twice; fail "the mistake is another one"; }
+
+say "the disk is removed, and added again at once"
+"$TARN" target unmap "$iqn" 1 --yes && "$TARN" lun rm disk --yes && "$TARN" lun add disk "scsi:$debug" --target "$iqn" --lun 1 || fail "it is still in use"
 
 say "two initiators"
 iscsi_start

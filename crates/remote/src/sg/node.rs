@@ -39,7 +39,7 @@ const DRIVER_SENSE: u16 = 0x08;
 #[derive(Debug)]
 pub(super) struct Node {
     file: File,
-    /// The node of the disk or drive, by which nobody else of this host has it.
+    /// The block node of a disk or drive, open exclusively.
     _claim: Option<File>,
 }
 
@@ -104,14 +104,24 @@ fn open_node(node: &Path, flags: OFlags) -> Result<File, ScsiFailure> {
     Ok(file.into())
 }
 
+/// Opens the block node of a disk or drive exclusively. A store that is being closed may still have it for a moment.
+fn claim(node: &Path) -> Result<File, ScsiFailure> {
+    for _ in 0..TRIES {
+        match open_node(node, OFlags::RDONLY | OFlags::EXCL) {
+            Err(ScsiFailure::InUse) => wait(&mut [], BUSY_PAUSE),
+            opened => return opened,
+        }
+    }
+    Err(ScsiFailure::InUse)
+}
+
 impl Node {
     /// Opens the generic node of what a path names.
     pub(super) fn open(path: &Path) -> Result<Self, ScsiFailure> {
         let nodes = find(path)?;
         let (node, own) = nodes.generic;
         let file = open_node(&node, OFlags::RDWR)?;
-        let claim = |node: PathBuf| open_node(&node, OFlags::RDONLY | OFlags::EXCL);
-        let claim = nodes.block.map(claim).transpose()?;
+        let claim = nodes.block.as_deref().map(claim).transpose()?;
         let state = fstat(&file).map_err(|error| ScsiFailure::Unreachable(error.into()))?;
         let opened = format!("{}:{}", major(state.st_rdev), minor(state.st_rdev));
         match opened == own {

@@ -45,9 +45,10 @@ pub enum ScsiFailure {
         /// Why.
         source: io::Error,
     },
-    /// This host has the disk or drive.
+    /// The disk or drive is in use.
     #[error(
-        "this host itself has it, or another program: unmount it, or take it out of its array or volume"
+        "it is in use by this host, another program or another LUN: unmount it, take it out of its array or volume, or \
+         end that other use"
     )]
     InUse,
     /// It does not answer.
